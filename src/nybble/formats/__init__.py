@@ -1,0 +1,1 @@
+"""Readers of model files. Everything here treats its input as hostile."""

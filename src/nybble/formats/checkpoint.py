@@ -1,0 +1,31 @@
+"""What every reader yields: metadata and named tensors that view the mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..quant.tensor import Tensor
+
+MetadataValue = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An opened model file.
+
+    ``metadata`` uses GGUF's keys (``general.architecture``, ``llama.block_count``, ``tokenizer.ggml.tokens``).
+    ``tensors`` uses GGUF's names (``blk.0.attn_q.weight``). Nothing is decoded yet.
+    ``release`` tells the operating system that the pages of a tensor are not needed in memory any more.
+    """
+
+    path: Path
+    metadata: Mapping[str, MetadataValue]
+    tensors: Mapping[str, Tensor]
+    file_bytes: int
+    release: Callable[[Tensor], None] = field(default=lambda tensor: None)
+
+    @property
+    def architecture(self) -> str:
+        return str(self.metadata["general.architecture"])

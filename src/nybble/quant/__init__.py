@@ -1,0 +1,1 @@
+"""Block-quantised storage: what the bytes of a weight mean. Knows nothing of files or graphs."""
