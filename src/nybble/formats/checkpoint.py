@@ -28,4 +28,5 @@ class Checkpoint:
 
     @property
     def architecture(self) -> str:
+        """Name of the model family, as the file spells it."""
         return str(self.metadata["general.architecture"])

@@ -52,7 +52,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary position embedding of every head: feature pairs ``(i, i + head_dim/2)`` turn by position · frequency[i]."""
+    """Rotary position embedding per head: feature pairs ``(i, i + head_dim/2)`` turn by position · frequency[i]."""
 
     label: str
     input: str
@@ -141,16 +141,4 @@ class Quantise:
     output: str
 
 
-Op = (
-    Embed
-    | RMSNorm
-    | Linear
-    | Rope
-    | KVAppend
-    | RotateAppend
-    | Attention
-    | SwiGLU
-    | Add
-    | SelectOutputs
-    | Quantise
-)
+Op = Embed | RMSNorm | Linear | Rope | KVAppend | RotateAppend | Attention | SwiGLU | Add | SelectOutputs | Quantise

@@ -25,20 +25,25 @@ class StorageType(enum.Enum):
 
     @property
     def ggml_id(self) -> int:
+        """The number GGUF files use for this type."""
         return self.value[0]
 
     @property
     def block_elements(self) -> int:
+        """Elements that share a block."""
         return self.value[1]
 
     @property
     def block_bytes(self) -> int:
+        """Bytes of one block."""
         return self.value[2]
 
     @property
     def bits_per_weight(self) -> float:
+        """Bits each weight costs, scales included."""
         return 8 * self.block_bytes / self.block_elements
 
     @property
     def is_float(self) -> bool:
+        """True for F32, F16 and BF16: no blocks, no scales."""
         return self.block_elements == 1

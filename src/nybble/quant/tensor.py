@@ -14,8 +14,8 @@ from .storage import StorageType
 class Tensor:
     """A weight tensor.
 
-    ``shape`` is row-major, outermost dimension first: a linear is ``(N, K)``, a norm ``(K,)``; blocks run along the last
-    dimension. ``rows`` is a read-only uint8 array of shape ``(number of rows, bytes per row)`` viewing the mapped file.
+    ``shape`` is row-major, outermost dimension first: a linear is ``(N, K)``, a norm ``(K,)``; blocks run along the
+    last dimension. ``rows`` is a read-only uint8 array of shape ``(number of rows, bytes per row)`` viewing the mapped file.
     ``file`` is what error messages call the file.
     """
 
@@ -27,6 +27,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
+        """Number of weights."""
         count = 1
         for extent in self.shape:
             count *= extent
@@ -34,6 +35,7 @@ class Tensor:
 
     @property
     def stored_bytes(self) -> int:
+        """Bytes the tensor takes in its file."""
         return int(self.rows.nbytes)
 
     def take_rows(self, order: NDArray[np.intp]) -> Tensor:
