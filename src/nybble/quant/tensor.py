@@ -15,8 +15,8 @@ class Tensor:
     """A weight tensor.
 
     ``shape`` is row-major, outermost dimension first: a linear is ``(N, K)``, a norm ``(K,)``; blocks run along the
-    last dimension. ``rows`` is a read-only uint8 array of shape ``(number of rows, bytes per row)`` viewing the mapped file.
-    ``file`` is what error messages call the file.
+    last dimension. ``rows`` is a read-only uint8 array of shape ``(number of rows, bytes per row)`` viewing the mapped
+    file. ``file`` is what error messages call the file.
     """
 
     name: str

@@ -1,0 +1,78 @@
+"""A file mapped into memory, read-only, whose pages can be given back."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelFileError
+
+
+class MappedFile:
+    """A regular file, mapped whole.
+
+    ``data`` is its bytes as a read-only memoryview. The mapping lives as long as anything views it, so tensors stay
+    valid after this object is gone. The file is opened once: its size is taken from the open descriptor, the length of
+    the mapping is that size, and readers check every extent against it.
+
+    What remains: if another process cuts the file while it is mapped, touching a page past the new end raises SIGBUS
+    and ends the process. No check can close that window: replace model files by renaming, never by writing over them.
+
+    Raises :class:`ModelFileError` when the path is missing, unreadable, a directory, or not a regular file. An empty
+    file maps to no bytes.
+    """
+
+    __slots__ = ("_address", "_map", "data", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            # O_NONBLOCK: opening a named pipe must not wait for a writer.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                status = os.fstat(descriptor)
+                if stat.S_ISDIR(status.st_mode):
+                    raise ModelFileError(path, "", "is a directory; give the model file inside it")
+                if not stat.S_ISREG(status.st_mode):
+                    raise ModelFileError(path, "", "is not a regular file")
+                self._map = (
+                    mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ) if status.st_size > 0 else None
+                )
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise ModelFileError(path, "", f"cannot be opened: {error.strerror}") from error
+        except ValueError as error:  # the file shrank between fstat and mmap, or the path holds a NUL
+            raise ModelFileError(path, "", f"cannot be mapped: {error}") from error
+        self.data = memoryview(self._map if self._map is not None else b"")
+        self._address = _address(np.frombuffer(self.data, np.uint8)) if self._map is not None else 0
+
+    @property
+    def size(self) -> int:
+        """Size of the file in bytes when it was opened."""
+        return len(self.data)
+
+    def release(self, rows: NDArray[np.uint8]) -> None:
+        """Tell the operating system that the pages under ``rows`` are not needed in memory.
+
+        They are read again from the file if touched. Does nothing where the system cannot do it, or where ``rows`` is
+        a copy that no longer lies in this file.
+        """
+        if self._map is None or not hasattr(mmap, "MADV_DONTNEED") or not rows.flags.c_contiguous:
+            return
+        first = _address(rows) - self._address
+        last = first + rows.nbytes
+        if not 0 <= first < last <= self.size:
+            return
+        # Whole pages, outwards: dropping a neighbour's clean pages only means they are read once more.
+        page = first - first % mmap.PAGESIZE
+        self._map.madvise(mmap.MADV_DONTNEED, page, last - page)
+
+
+def _address(array: NDArray[np.uint8]) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -1,0 +1,50 @@
+"""What packing does to the weights of a tensor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .blocks import row_chunks
+from .matrix import to_matrix
+from .packing_rules import PACKED_AS
+from .tensor import Tensor
+from .unpack import unpack_rows
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionError:
+    """The difference between packed and stored weights: RMS relative to the RMS of the weights, and the largest.
+
+    Only scales and offsets are rounded, each by at most 2⁻¹¹ of itself, or 2⁻²⁵ where fp16 is subnormal. So no weight
+    moves by more than ``|code - zero point| · max(2⁻¹¹ · |scale|, 2⁻²⁵) + max(2⁻¹¹ · |offset|, 2⁻²⁵)``.
+    """
+
+    relative_rms: float
+    maximum_absolute: float
+
+
+def conversion_error(tensor: Tensor) -> ConversionError:
+    """Compare :func:`to_matrix` of ``tensor`` with the weights it stores, both in fp64 so that only packing counts.
+
+    Zero for the types :data:`PACKED_AS` calls exact, and for floats. Works through a few rows at a time.
+    Raises as :func:`to_matrix`.
+    """
+    if PACKED_AS[tensor.storage].exact:
+        return ConversionError(0.0, 0.0)
+    squared_error = squared_weight = largest = 0.0
+    for chunk in row_chunks(tensor):
+        rows = tensor.rows[chunk]
+        part = replace(tensor, shape=(rows.shape[0], tensor.shape[-1]), rows=rows)
+        unpacked = unpack_rows(part.storage, rows)
+        blocks = unpacked.codes.reshape(*unpacked.scales.shape, unpacked.block).astype(np.float64)
+        weights = unpacked.scales.astype(np.float64)[..., None] * (blocks - unpacked.zero_point)
+        if unpacked.offsets is not None:
+            weights += unpacked.offsets.astype(np.float64)[..., None]
+        difference = to_matrix(part).dequantise() - weights.reshape(part.shape)
+        squared_error += float(np.square(difference).sum())
+        squared_weight += float(np.square(weights).sum())
+        largest = max(largest, float(np.abs(difference).max()))
+    return ConversionError(math.sqrt(squared_error / squared_weight) if squared_weight > 0 else 0.0, largest)

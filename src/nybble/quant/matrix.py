@@ -1,0 +1,81 @@
+"""The canonical quantised matrix: what the native packer starts from, in numpy, and the oracle it is tested against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelFileError, UnsupportedFeature
+from .blocks import row_chunks
+from .packing_rules import PACKED_AS
+from .tensor import Tensor
+from .unpack import unpack_rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantisedMatrix:
+    """N rows of K codes of ``bits`` bits (4 or 8), one fp16 scale and perhaps one fp16 offset per ``block`` along K.
+
+    ``codes``: uint8 (N, K), one code per byte whatever ``bits`` is. ``scales``, ``offsets``: fp16 (N, K / block).
+    """
+
+    bits: int
+    block: int
+    codes: NDArray[np.uint8]
+    scales: NDArray[np.float16]
+    offsets: NDArray[np.float16] | None
+
+    def dequantise(self) -> NDArray[np.float64]:
+        """The weights, fp64 (N, K), without any rounding.
+
+        ``scale · (code - 2^(bits - 1))`` for a symmetric matrix, ``scale · code + offset`` for one with offsets.
+        """
+        blocks = self.codes.reshape(*self.scales.shape, self.block).astype(np.float64)
+        scales = self.scales.astype(np.float64)[..., None]
+        if self.offsets is None:
+            weights = scales * (blocks - (1 << (self.bits - 1)))
+        else:
+            weights = scales * blocks + self.offsets.astype(np.float64)[..., None]
+        return weights.reshape(self.codes.shape)
+
+
+def to_matrix(tensor: Tensor) -> QuantisedMatrix:
+    """Convert ``tensor``, of shape (N, K), by the rules of :data:`PACKED_AS`.
+
+    Scales and offsets are rounded to the nearest fp16, ties to even.
+
+    Raises :class:`ModelFileError` when one is NaN or infinite or becomes so in fp16, :class:`UnsupportedFeature` when
+    the tensor is not a matrix or its weights are floats.
+    """
+    packed = PACKED_AS[tensor.storage]
+    if len(tensor.shape) != 2 or packed.is_float:
+        raise UnsupportedFeature(
+            f"{tensor.file}: {tensor.name}: expected a matrix of quantised blocks, found {tensor.storage.name} of "
+            f"shape {tensor.shape}"
+        )
+    rows, columns = tensor.shape
+    codes = np.empty((rows, columns), np.uint8)
+    scales = np.empty((rows, columns // packed.block), np.float16)
+    offsets = np.empty_like(scales) if packed.has_offsets else None
+    for chunk in row_chunks(tensor):
+        unpacked = unpack_rows(tensor.storage, tensor.rows[chunk])
+        np.add(unpacked.codes, np.uint8(packed.zero_point - unpacked.zero_point), out=codes[chunk])
+        scales[chunk] = _to_half(unpacked.scales, tensor, "scale", chunk.start)
+        if offsets is not None and unpacked.offsets is not None:
+            offsets[chunk] = _to_half(unpacked.offsets, tensor, "offset", chunk.start)
+    return QuantisedMatrix(packed.bits, packed.block, codes, scales, offsets)
+
+
+def _to_half(values: NDArray[np.float32], tensor: Tensor, noun: str, first_row: int) -> NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
+    if not np.isfinite(halves).all():
+        row, block = np.argwhere(~np.isfinite(halves))[0]
+        raise ModelFileError(
+            tensor.file,
+            f"{tensor.name} row {first_row + row}",
+            f"the {noun} of block {block} is {values[row, block]}; it must be finite and at most 65504 (fp16)",
+        )
+    return halves

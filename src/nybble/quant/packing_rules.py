@@ -1,0 +1,56 @@
+"""How each storage type is packed for the kernels, as data.
+
+Kernels know 4-bit and 8-bit codes with one fp16 scale per block, and optionally one fp16 offset. Types whose scales
+are not fp16 to begin with (the K types multiply an fp16 by an integer) are rounded on the way; they are not exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .storage import StorageType
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFormat:
+    """What a kernel sees of a weight matrix.
+
+    ``bits`` per code, ``block`` codes along K that share a scale, and whether each block has an offset besides. A block
+    of 1 means plain floats of ``bits`` bits, without scales. ``exact`` is true when packing changes no weight.
+    """
+
+    bits: int
+    block: int
+    has_offsets: bool
+    exact: bool
+
+    @property
+    def is_float(self) -> bool:
+        """True when the weights stay floats: no codes, no scales."""
+        return self.block == 1
+
+    @property
+    def zero_point(self) -> int:
+        """The code that stands for 0 in a symmetric format; 0 where offsets are used instead."""
+        return 0 if self.has_offsets or self.is_float else 1 << (self.bits - 1)
+
+    def __str__(self) -> str:
+        if self.is_float:
+            return f"{self.bits}-bit float"
+        return f"{self.bits}-bit, block {self.block}{', offsets' if self.has_offsets else ''}"
+
+
+PACKED_AS: Mapping[StorageType, PackedFormat] = {
+    StorageType.F32: PackedFormat(bits=32, block=1, has_offsets=False, exact=True),
+    StorageType.F16: PackedFormat(bits=16, block=1, has_offsets=False, exact=True),
+    StorageType.BF16: PackedFormat(bits=16, block=1, has_offsets=False, exact=True),
+    StorageType.Q4_0: PackedFormat(bits=4, block=32, has_offsets=False, exact=True),
+    StorageType.Q4_1: PackedFormat(bits=4, block=32, has_offsets=True, exact=True),
+    StorageType.Q5_0: PackedFormat(bits=8, block=32, has_offsets=False, exact=True),
+    StorageType.Q5_1: PackedFormat(bits=8, block=32, has_offsets=True, exact=True),
+    StorageType.Q8_0: PackedFormat(bits=8, block=32, has_offsets=False, exact=True),
+    StorageType.Q4_K: PackedFormat(bits=4, block=32, has_offsets=True, exact=False),
+    StorageType.Q5_K: PackedFormat(bits=8, block=32, has_offsets=True, exact=False),
+    StorageType.Q6_K: PackedFormat(bits=8, block=16, has_offsets=False, exact=False),
+}
