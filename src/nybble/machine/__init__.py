@@ -1,1 +1,1 @@
-"""(room)"""
+"""What this machine allows: processors, memory and their description."""
