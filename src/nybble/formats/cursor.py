@@ -68,7 +68,9 @@ class Cursor:
         """Move over ``count`` bytes; returns the position they start at."""
         start = self.position
         if not 0 <= count <= self.end - start:
-            self.fail(what, f"needs {count} bytes but {self.boundary} after {self.end - start}")
+            self.fail(
+                what, f"needs {count} bytes but {self.boundary} after {self.end - start} more; truncated or damaged"
+            )
         self.position = start + count
         return start
 
@@ -184,7 +186,9 @@ class Cursor:
     def _check_count(self, count: int, smallest: int, what: str) -> None:
         if count * smallest > self.remaining:
             self.fail(
-                what, f"{count} elements of at least {smallest} bytes, but {self.boundary} after {self.remaining} bytes"
+                what,
+                f"{count} elements of at least {smallest} bytes each, but {self.boundary} after {self.remaining} more; "
+                "truncated or damaged",
             )
 
     def multiply(self, what: str, *factors: int, limit: int = U64_MAXIMUM) -> int:

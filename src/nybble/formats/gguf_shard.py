@@ -42,7 +42,7 @@ def read_shard(mapped: MappedFile) -> Shard:
     if data[:4] != MAGIC:
         cursor.fail("magic", f"not a GGUF file: this is {describe_content(data)}")
     if mapped.size < HEADER_BYTES:
-        cursor.fail("header", f"this is {describe_content(data)}")
+        cursor.fail("header", f"only {mapped.size} of its {HEADER_BYTES} bytes are there; the download did not finish")
     cursor.skip(4, "magic")
     _check_version(file, cursor.u32("version"))
     tensor_count = cursor.u64("number of tensors")

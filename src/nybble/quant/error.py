@@ -38,12 +38,13 @@ def conversion_error(tensor: Tensor) -> ConversionError:
     for chunk in row_chunks(tensor):
         rows = tensor.rows[chunk]
         part = replace(tensor, shape=(rows.shape[0], tensor.shape[-1]), rows=rows)
+        packed = to_matrix(part).dequantise()
         unpacked = unpack_rows(part.storage, rows)
         blocks = unpacked.codes.reshape(*unpacked.scales.shape, unpacked.block).astype(np.float64)
         weights = unpacked.scales.astype(np.float64)[..., None] * (blocks - unpacked.zero_point)
         if unpacked.offsets is not None:
             weights += unpacked.offsets.astype(np.float64)[..., None]
-        difference = to_matrix(part).dequantise() - weights.reshape(part.shape)
+        difference = packed - weights.reshape(part.shape)
         squared_error += float(np.square(difference).sum())
         squared_weight += float(np.square(weights).sum())
         largest = max(largest, float(np.abs(difference).max()))

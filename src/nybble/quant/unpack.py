@@ -37,7 +37,8 @@ class UnpackedRows:
 def unpack_rows(storage: StorageType, rows: NDArray[np.uint8]) -> UnpackedRows:
     """Unpack ``rows``, uint8 (R, bytes per row), of a quantised type. Copies; shapes as in :class:`UnpackedRows`."""
     number_of_rows = rows.shape[0]
-    unpacked = _UNPACKERS[storage](rows.reshape(-1, storage.block_bytes))
+    with np.errstate(invalid="ignore"):  # a stored infinity times a factor of 0
+        unpacked = _UNPACKERS[storage](rows.reshape(-1, storage.block_bytes))
     return UnpackedRows(
         unpacked.codes.reshape(number_of_rows, -1),
         unpacked.zero_point,

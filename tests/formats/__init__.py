@@ -1,0 +1,1 @@
+"""Readers against hostile, odd and honest files."""

@@ -1,0 +1,1 @@
+"""Decoders and packing rules against the gguf package."""
