@@ -1,0 +1,375 @@
+// nybble._native: packing, programs and kernels as Python sees them. Shapes and ranges are checked here, once; what is
+// wrong raises ValueError, since only nybble's own Python calls this module.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <tuple>
+
+#include "cpu/isa.hpp"
+#include "kernels/registry.hpp"
+#include "packing/packer.hpp"
+#include "program/ops.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace nybble {
+namespace {
+
+using StoredArray = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using FloatMatrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using FloatVector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using NumpyMatrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+
+void require(bool condition, const char* message) {
+    if (!condition) throw nb::value_error(message);
+}
+
+NumpyMatrix new_matrix(size_t rows, size_t columns) {
+    auto* data = new float[std::max<size_t>(1, checked_multiply(rows, columns))];
+    nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+    return NumpyMatrix(data, {rows, columns}, owner);
+}
+
+std::vector<float> to_vector(const std::optional<FloatVector>& array) {
+    if (!array) return {};
+    return {array->data(), array->data() + array->shape(0)};
+}
+
+Isa isa_named(const std::string& name) {
+    for (const Isa isa : available_isas()) {
+        if (name == name_of(isa)) return isa;
+    }
+    throw nb::value_error("this CPU does not have that instruction set");
+}
+
+const LinearEntry& kernel_named(const std::string& name) {
+    const LinearEntry* entry = find_linear_kernel(name);
+    require(entry != nullptr, "no kernel of that name");
+    isa_named(std::string(name_of(entry->isa)));
+    return *entry;
+}
+
+const StorageType& storage_with(int ggml_id) {
+    const StorageType* type = storage_type(ggml_id);
+    require(type != nullptr, "unknown storage type");
+    return *type;
+}
+
+// Shared, because packed matrices that lie in it keep it alive.
+struct WeightMemory {
+    explicit WeightMemory(size_t bytes) : memory(std::make_shared<Memory>(bytes, Pages::huge)) {}
+    std::shared_ptr<Memory> memory;
+};
+
+// Tensors stacked along N, packed at `offset` of `memory`. Also the (part, row) of a scale that is not finite in fp16.
+using PackResult = std::pair<std::shared_ptr<PackedMatrix>, std::optional<std::pair<size_t, size_t>>>;
+PackResult pack(const WeightMemory& memory, size_t offset, const std::vector<std::pair<int, StoredArray>>& parts,
+                size_t k, ThreadPool& threads) {
+    require(!parts.empty() && k > 0, "nothing to pack");
+    const PackedFormat format = storage_with(parts[0].first).packed;
+    size_t n = 0;
+    for (const auto& [id, rows] : parts) {
+        const StorageType& type = storage_with(id);
+        require(type.packed == format, "stacked tensors must have one packed format");
+        require(k % type.elements == 0 && rows.shape(1) == k / type.elements * type.bytes, "row bytes do not match k");
+        n += rows.shape(0);
+    }
+    const size_t bytes = format.matrix_bytes(n, k), available = memory.memory->bytes();
+    require(offset % kCacheLine == 0 && offset <= available && bytes <= available - offset, "weight memory too small");
+    auto matrix = std::make_shared<PackedMatrix>(format, n, k, memory.memory->data() + offset, memory.memory);
+    size_t channel = 0;
+    nb::gil_scoped_release unlocked;
+    for (size_t part = 0; part < parts.size(); ++part) {
+        const StoredArray& rows = parts[part].second;
+        const size_t bad = pack_rows(
+            *matrix, channel, {&storage_with(parts[part].first), rows.data(), rows.shape(1), rows.shape(0)}, threads);
+        if (bad != kAllFinite) return {matrix, std::pair{part, bad}};
+        channel += rows.shape(0);
+    }
+    return {matrix, std::nullopt};
+}
+
+NumpyMatrix decode_rows(const PackedMatrix& matrix, size_t begin, size_t end) {
+    require(begin <= end && end <= matrix.n(), "rows out of range");
+    NumpyMatrix result = new_matrix(end - begin, matrix.k());
+    for (size_t row = begin; row < end; ++row) matrix.decode_row(row, result.data() + (row - begin) * matrix.k());
+    return result;
+}
+
+// True when a signal's Python handler raised (Ctrl-C); asked at most every 20 ms.
+class InterruptCheck {
+  public:
+    bool operator()() {
+        const auto now = std::chrono::steady_clock::now();
+        if (now - last_ < std::chrono::milliseconds(20)) return false;
+        last_ = now;
+        nb::gil_scoped_acquire locked;
+        return PyErr_CheckSignals() != 0;
+    }
+
+  private:
+    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+using Sequences = std::vector<std::pair<KVCache*, size_t>>;
+
+// Builds and runs a Program; buffers are View indices.
+class PyProgram {
+  public:
+    PyProgram(std::shared_ptr<ThreadPool> threads, const std::string& isa, size_t vocabulary, size_t layers,
+              size_t kv_heads, size_t head_dim, std::vector<double> inverse_frequencies)
+        : program_(std::move(threads), isa_named(isa), head_dim, std::move(inverse_frequencies)),
+          vocabulary_(vocabulary),
+          layers_(layers),
+          kv_heads_(kv_heads),
+          head_dim_(head_dim) {}
+
+    size_t slot(size_t width, bool per_output, size_t block) {
+        require(width > 0 && (block == 0 || block % 16 == 0), "bad slot");
+        return program_.add_slot(width, per_output, block);
+    }
+    size_t view(size_t slot, size_t offset, size_t width) {
+        require(slot < program_.slots().size(), "no such slot");
+        const Slot& whole = program_.slots()[slot];
+        require(offset <= whole.width && width <= whole.width - offset, "view outside its slot");
+        require(whole.block == 0 || (offset == 0 && width == whole.width), "quantised slots have no partial views");
+        views_.push_back({slot, offset, width});
+        return views_.size() - 1;
+    }
+
+    void embed(std::string label, std::shared_ptr<PackedMatrix> table, size_t output) {
+        require(table->n() >= vocabulary_ && table->k() == at(output).width && is_f32(output), "bad embed");
+        program_.add(make_embed(std::move(label), std::move(table), at(output)));
+    }
+    void rms_norm(std::string label, size_t input, FloatVector weight, size_t output, float epsilon) {
+        const size_t group = weight.shape(0);
+        require(group > 0 && at(input).width % group == 0 && at(output).width == at(input).width && is_f32(input),
+                "bad rms_norm");
+        program_.add(make_rms_norm(std::move(label), at(input), to_vector(weight), at(output), epsilon));
+    }
+    void quantise(std::string label, size_t input, size_t output) {
+        require(is_f32(input) && !is_f32(output) && at(input).width == at(output).width, "bad quantise");
+        program_.add(make_quantise(std::move(label), at(input), at(output)));
+    }
+    void linear(std::string label, size_t input, std::shared_ptr<PackedMatrix> weights, const std::string& kernel,
+                size_t output, std::optional<FloatVector> bias, std::optional<size_t> residual) {
+        const LinearEntry& entry = kernel_named(kernel);
+        require(entry.weights == weights->format().type, "kernel does not read these weights");
+        const size_t block = program_.slots()[at(input).slot].block;
+        require(entry.activations == Activations::int8 ? block == weights->format().block : block == 0,
+                "kernel does not read these activations");
+        require(at(input).width == weights->k() && at(output).width == weights->n() && is_f32(output), "bad linear");
+        require(!bias || bias->shape(0) == weights->n(), "bad bias");
+        require(!residual || (is_f32(*residual) && at(*residual).width == weights->n()), "bad residual");
+        std::optional<View> residual_view;
+        if (residual) residual_view = at(*residual);
+        program_.add(make_linear(std::move(label), at(input), std::move(weights), *entry.kernel, at(output),
+                                 to_vector(bias), residual_view));
+    }
+    void rotate_append(std::string label, size_t layer, size_t query, size_t key, size_t value, size_t output,
+                       std::optional<FloatVector> query_norm, std::optional<FloatVector> key_norm, float epsilon) {
+        require(layer < layers_ && at(key).width == kv_heads_ * head_dim_ && at(value).width == at(key).width &&
+                    at(query).width % head_dim_ == 0 && at(output).width == at(query).width,
+                "bad rotate_append");
+        require(is_f32(query) && is_f32(key) && is_f32(value) && is_f32(output), "bad rotate_append");
+        require(!query_norm || query_norm->shape(0) == head_dim_, "bad query norm");
+        require(!key_norm || key_norm->shape(0) == head_dim_, "bad key norm");
+        program_.add(make_rotate_append(std::move(label), layer, at(query), at(key), at(value), at(output), head_dim_,
+                                        {to_vector(query_norm), to_vector(key_norm), epsilon}));
+    }
+    void attention(std::string label, size_t layer, size_t query, size_t output, size_t heads, float scale) {
+        require(layer < layers_ && heads % kv_heads_ == 0 && at(query).width == heads * head_dim_ &&
+                    at(output).width == at(query).width && is_f32(query),
+                "bad attention");
+        const size_t block = program_.slots()[at(output).slot].block;
+        require(block == 0 || head_dim_ % block == 0, "heads are not whole blocks");
+        program_.add(
+            make_attention(std::move(label), layer, at(query), at(output), heads, kv_heads_, head_dim_, scale));
+    }
+    void swiglu(std::string label, size_t gate, size_t up, size_t output) {
+        require(is_f32(gate) && is_f32(up) && at(gate).width == at(up).width && at(output).width == at(up).width,
+                "bad swiglu");
+        program_.add(make_swiglu(std::move(label), at(gate), at(up), at(output)));
+    }
+    void add(std::string label, size_t left, size_t right, size_t output) {
+        require(is_f32(left) && is_f32(right) && is_f32(output) && at(left).width == at(right).width &&
+                    at(output).width == at(right).width,
+                "bad add");
+        program_.add(make_add(std::move(label), at(left), at(right), at(output)));
+    }
+    void select_outputs(std::string label, size_t input, size_t output) {
+        require(is_f32(input) && is_f32(output) && at(input).width == at(output).width &&
+                    program_.slots()[at(output).slot].per_output,
+                "bad select_outputs");
+        program_.add(make_select_outputs(std::move(label), at(input), at(output)));
+    }
+    void set_logits(size_t view) {
+        require(is_f32(view) && program_.slots()[at(view).slot].per_output, "bad logits");
+        program_.set_logits(at(view));
+    }
+
+    NumpyMatrix run(const std::vector<int32_t>& tokens, const Sequences& sequences,
+                    const std::vector<int32_t>& output_rows) {
+        check(tokens, sequences, output_rows);
+        NumpyMatrix logits = new_matrix(output_rows.size(), program_.vocabulary());
+        InterruptCheck interrupted;
+        bool finished = false;
+        {
+            nb::gil_scoped_release unlocked;
+            finished = program_.run(tokens, sequences, output_rows, logits.data(), [&] { return interrupted(); });
+        }
+        if (!finished) throw nb::python_error();
+        return logits;
+    }
+    std::string first_non_finite(const std::vector<int32_t>& tokens, const Sequences& sequences,
+                                 const std::vector<int32_t>& output_rows) {
+        check(tokens, sequences, output_rows);
+        return program_.first_non_finite(tokens, sequences, output_rows);
+    }
+    size_t activation_bytes(size_t rows, size_t outputs) const { return program_.activation_bytes(rows, outputs); }
+
+  private:
+    const View& at(size_t view) const {
+        require(view < views_.size(), "no such view");
+        return views_[view];
+    }
+    bool is_f32(size_t view) const { return program_.slots()[at(view).slot].block == 0; }
+
+    void check(const std::vector<int32_t>& tokens, const Sequences& sequences,
+               const std::vector<int32_t>& output_rows) const {
+        require(!tokens.empty(), "a step needs tokens");
+        size_t rows = 0;
+        for (size_t i = 0; i < sequences.size(); ++i) {
+            const KVCache& cache = *sequences[i].first;
+            require(cache.layers() == layers_ && cache.kv_heads() == kv_heads_ && cache.head_dim() == head_dim_,
+                    "cache of another model");
+            require(sequences[i].second > 0 && sequences[i].second <= cache.capacity() - cache.length(),
+                    "KV cache is full");
+            for (size_t j = 0; j < i; ++j) require(sequences[j].first != &cache, "a cache given twice");
+            rows += sequences[i].second;
+        }
+        require(rows == tokens.size(), "sequence lengths do not add up to the tokens");
+        for (const int32_t token : tokens) {
+            require(token >= 0 && static_cast<size_t>(token) < vocabulary_, "token outside the vocabulary");
+        }
+        for (const int32_t row : output_rows) {
+            require(row >= 0 && static_cast<size_t>(row) < rows, "output row out of range");
+        }
+    }
+
+    Program program_;
+    std::vector<View> views_;
+    size_t vocabulary_, layers_, kv_heads_, head_dim_;
+};
+
+// x quantised by `isa`: codes (rows, padded width) as floats would hide nothing, so: scales · codes, and the raw parts.
+std::tuple<std::vector<std::vector<int>>, NumpyMatrix, NumpyMatrix> quantise_rows(const std::string& isa,
+                                                                                  const FloatMatrix& x, size_t block) {
+    require(block > 0 && block % 16 == 0, "bad block");
+    const size_t rows = x.shape(0), width = x.shape(1), blocks = (width + block - 1) / block;
+    const size_t stride = round_up(blocks * block, kCacheLine);
+    std::vector<int8_t> codes(rows * stride + kCacheLine);
+    std::vector<int32_t> negative_sums(rows * blocks);
+    NumpyMatrix scales = new_matrix(rows, blocks), scaled_sums = new_matrix(rows, blocks);
+    const QuantisedRows to{codes.data(), scales.data(), scaled_sums.data(), negative_sums.data(), stride,
+                           blocks,       block};
+    std::vector<std::vector<int>> result;
+    for (size_t row = 0; row < rows; ++row) {
+        row_kernels(isa_named(isa)).quantise(x.data() + row * width, width, to, row);
+        const int8_t* begin = codes.data() + row * stride;
+        result.emplace_back(begin, begin + width);
+    }
+    return {result, scales, scaled_sums};
+}
+
+}  // namespace
+}  // namespace nybble
+
+NB_MODULE(_native, m) {
+    using namespace nybble;
+
+    m.def(
+        "available_isas",
+        [] {
+            std::vector<std::string> names;
+            for (const Isa isa : available_isas()) names.emplace_back(name_of(isa));
+            return names;
+        },
+        "Instruction sets with kernels that this CPU has, best first.");
+    m.def(
+        "linear_kernels",
+        [] {
+            std::vector<std::tuple<std::string, std::string, std::string, std::string>> rows;
+            for (const LinearEntry& entry : linear_kernels()) {
+                rows.emplace_back(entry.name, std::string(name_of(entry.isa)), name_of(entry.weights),
+                                  name_of(entry.activations));
+            }
+            return rows;
+        },
+        "Every registered linear kernel: (name, instruction set, weights, activations).");
+    m.def(
+        "packed_format",
+        [](int ggml_id) {
+            const PackedFormat format = storage_with(ggml_id).packed;
+            return std::tuple{std::string(name_of(format.type)), format.block, format.has_offsets};
+        },
+        "ggml_id"_a, "What a storage type is packed as: (weights, block, has offsets).");
+    m.def(
+        "packed_bytes", [](int ggml_id, size_t n, size_t k) { return storage_with(ggml_id).packed.matrix_bytes(n, k); },
+        "ggml_id"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
+    m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a);
+    m.def("quantise_rows", &quantise_rows, "isa"_a, "x"_a, "block"_a,
+          "Activations as a kernel of `isa` rounds them: codes, scales, scale times sum of codes.");
+
+    nb::class_<ThreadPool>(m, "ThreadPool").def(nb::init<size_t>(), "threads"_a).def_prop_ro("size", &ThreadPool::size);
+    nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);
+    nb::class_<PackedMatrix>(m, "PackedMatrix")
+        .def_prop_ro("n", &PackedMatrix::n)
+        .def_prop_ro("k", &PackedMatrix::k)
+        .def_prop_ro("bytes", &PackedMatrix::bytes)
+        .def("rows", &decode_rows, "begin"_a, "end"_a, "Decoded rows, fp32 (end - begin, k).");
+    nb::class_<KVCache>(m, "KVCache")
+        .def(nb::init<size_t, size_t, size_t, size_t>(), "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a)
+        .def_static("bytes_for", &KVCache::bytes_for, "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a)
+        .def_prop_ro("capacity", &KVCache::capacity)
+        .def_prop_ro("length", &KVCache::length)
+        .def(
+            "truncate",
+            [](KVCache& cache, size_t length) {
+                require(length <= cache.length(), "a cache can't be truncated to more than it holds");
+                cache.set_length(length);
+            },
+            "length"_a);
+    nb::class_<PyProgram>(m, "Program")
+        .def(nb::init<std::shared_ptr<ThreadPool>, const std::string&, size_t, size_t, size_t, size_t,
+                      std::vector<double>>(),
+             "threads"_a, "isa"_a, "vocabulary"_a, "layers"_a, "kv_heads"_a, "head_dim"_a, "inverse_frequencies"_a)
+        .def("slot", &PyProgram::slot, "width"_a, "per_output"_a, "block"_a)
+        .def("view", &PyProgram::view, "slot"_a, "offset"_a, "width"_a)
+        .def("embed", &PyProgram::embed, "label"_a, "table"_a, "output"_a)
+        .def("rms_norm", &PyProgram::rms_norm, "label"_a, "input"_a, "weight"_a, "output"_a, "epsilon"_a)
+        .def("quantise", &PyProgram::quantise, "label"_a, "input"_a, "output"_a)
+        .def("linear", &PyProgram::linear, "label"_a, "input"_a, "weights"_a, "kernel"_a, "output"_a, "bias"_a.none(),
+             "residual"_a.none())
+        .def("rotate_append", &PyProgram::rotate_append, "label"_a, "layer"_a, "query"_a, "key"_a, "value"_a,
+             "output"_a, "query_norm"_a.none(), "key_norm"_a.none(), "epsilon"_a)
+        .def("attention", &PyProgram::attention, "label"_a, "layer"_a, "query"_a, "output"_a, "heads"_a, "scale"_a)
+        .def("swiglu", &PyProgram::swiglu, "label"_a, "gate"_a, "up"_a, "output"_a)
+        .def("add", &PyProgram::add, "label"_a, "left"_a, "right"_a, "output"_a)
+        .def("select_outputs", &PyProgram::select_outputs, "label"_a, "input"_a, "output"_a)
+        .def("set_logits", &PyProgram::set_logits, "view"_a)
+        .def("activation_bytes", &PyProgram::activation_bytes, "rows"_a, "outputs"_a)
+        .def("run", &PyProgram::run, "tokens"_a, "sequences"_a, "output_rows"_a)
+        .def("first_non_finite", &PyProgram::first_non_finite, "tokens"_a, "sequences"_a, "output_rows"_a);
+}

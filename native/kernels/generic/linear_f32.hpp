@@ -1,0 +1,111 @@
+// Linears on fp32 activations: the panel is decoded to fp32 in scratch, then multiplied.
+// Two accumulators per output, for even and odd k, are added at the end: one order for any number of rows.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/generic/tiles.hpp"
+
+namespace nybble::NYBBLE_ISA {
+
+inline size_t linear_f32_scratch_bytes(const PackedMatrix& weights) {
+    if (weights.format().type == WeightType::f32) return 0;
+    return weights.blocks() * weights.format().block * kPanelChannels * sizeof(float);
+}
+
+// Codes of 4 k × 16 channels lie channel by channel; the result is k by k.
+template <WeightType Type>
+inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* packed, float* to) {
+    const PackedFormat& format = weights.format();
+    constexpr float zero_point = Type == WeightType::w4 ? 8.0f : 128.0f;
+    for (size_t b = 0; b < weights.blocks(); ++b, packed += weights.block_bytes()) {
+        const auto* halves = reinterpret_cast<const uint16_t*>(packed + format.code_bytes());
+        for (size_t vector = 0; vector < 2; ++vector) {
+            const Floats scale = load_half(halves + vector * kLaneCount);
+            const Floats offset = format.has_offsets ? load_half(halves + kPanelChannels + vector * kLaneCount)
+                                                     : multiply(broadcast(-zero_point), scale);
+            for (size_t k = 0; k < format.block; ++k) {
+                const size_t line = Type == WeightType::w4 ? k / 8 : k / 4;
+                const uint8_t* from = packed + line * kGroupBytes + vector * 64 + k % 4;
+                alignas(64) float codes[kLaneCount];
+                for (size_t lane = 0; lane < kLaneCount; ++lane) {
+                    const uint8_t byte = from[4 * lane];
+                    codes[lane] = Type == WeightType::w8 ? byte : k % 8 < 4 ? byte & 15 : byte >> 4;
+                }
+                store(to + k * kPanelChannels + vector * kLaneCount, multiply_add(scale, load(codes), offset));
+            }
+        }
+        to += format.block * kPanelChannels;
+    }
+}
+
+// The panel as fp32 [k][32].
+template <WeightType Type>
+inline const float* decode_panel(const PackedMatrix& weights, size_t panel, uint8_t* scratch) {
+    const uint8_t* packed = weights.panel(panel);
+    auto* to = reinterpret_cast<float*>(scratch);
+    if constexpr (Type == WeightType::f32) {
+        return reinterpret_cast<const float*>(packed);
+    } else if constexpr (Type == WeightType::f16 || Type == WeightType::bf16) {
+        const auto* halves = reinterpret_cast<const uint16_t*>(packed);
+        for (size_t i = 0; i < weights.k() * kPanelChannels; i += kLaneCount) {
+            store(to + i, Type == WeightType::f16 ? load_half(halves + i) : load_bfloat(halves + i));
+        }
+    } else {
+        decode_quantised_panel<Type>(weights, packed, to);
+    }
+    return to;
+}
+
+template <int Rows, int Vectors>
+inline void linear_f32_tile(const LinearArguments& arguments, const float* panel, size_t channel, size_t first_vector,
+                            size_t row) {
+    const size_t k_end = arguments.weights->k();
+    const FloatRows& a = arguments.floats;
+    Floats sums[2][Rows][Vectors];
+    for (auto& parity : sums) {
+        for (auto& of_row : parity) {
+            for (Floats& value : of_row) value = broadcast(0.0f);
+        }
+    }
+    const float* weights = panel + first_vector * kLaneCount;
+    const float* activations = a.data + row * a.stride;
+    const auto step = [&](size_t k, Floats(&into)[Rows][Vectors]) __attribute__((always_inline)) {
+        Floats w[Vectors];
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v)
+            w[v] = load(weights + k * kPanelChannels + static_cast<size_t>(v) * kLaneCount);
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+            const Floats x = broadcast(activations[static_cast<size_t>(r) * a.stride + k]);
+#pragma GCC unroll 2
+            for (int v = 0; v < Vectors; ++v) into[r][v] = multiply_add(w[v], x, into[r][v]);
+        }
+    };
+    size_t k = 0;
+    for (; k + 2 <= k_end; k += 2) {
+        step(k, sums[0]);
+        step(k + 1, sums[1]);
+    }
+    if (k < k_end) step(k, sums[0]);
+    for (int r = 0; r < Rows; ++r) {
+        for (int v = 0; v < Vectors; ++v) {
+            store_outputs(arguments, row + static_cast<size_t>(r),
+                          channel + (first_vector + static_cast<size_t>(v)) * kLaneCount,
+                          add(sums[0][r][v], sums[1][r][v]));
+        }
+    }
+}
+
+template <WeightType Type>
+inline void linear_f32(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
+                       uint8_t* scratch) {
+    const float* decoded = decode_panel<Type>(*arguments.weights, panel, scratch);
+    for (size_t vector = 0; vector < kPanelChannels / kLaneCount; vector += kTileVectors) {
+        for_each_row_tile(row_begin, row_end, [&]<int Rows>(size_t row) {
+            linear_f32_tile<Rows, kTileVectors>(arguments, decoded, panel * kPanelChannels, vector, row);
+        });
+    }
+}
+
+}  // namespace nybble::NYBBLE_ISA

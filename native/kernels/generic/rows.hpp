@@ -1,0 +1,117 @@
+// The ops that work on one row at a time.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/generic/exponential.hpp"
+#include "kernels/kernel.hpp"
+
+namespace nybble::NYBBLE_ISA {
+
+// A block with a NaN or an infinity gets a NaN scale: rounding must not hide that the model has broken down.
+inline void quantise(const float* x, size_t width, const QuantisedRows& to, size_t row) {
+    int8_t* codes = to.codes + row * to.code_stride;
+    for (size_t b = 0; b < to.blocks; ++b) {
+        const size_t begin = b * to.block;
+        const size_t count = width - begin < to.block ? width - begin : to.block;
+        Floats largest_magnitude = broadcast(0.0f), poison = broadcast(0.0f);
+        for (size_t i = 0; i < count; i += 16) {
+            const Floats value = count - i >= 16 ? load(x + begin + i) : load_first(x + begin + i, count - i);
+            largest_magnitude = larger(absolute(value), largest_magnitude);
+            poison = multiply_add(value, broadcast(0.0f), poison);
+        }
+        const float maximum = largest(largest_magnitude);
+        const Floats inverse = broadcast(maximum > 0.0f ? 127.0f / maximum : 0.0f);
+        Integers total = broadcast_integer(0);
+        for (size_t i = 0; i < to.block; i += 16) {
+            const Floats value = i >= count        ? broadcast(0.0f)
+                                 : count - i >= 16 ? load(x + begin + i)
+                                                   : load_first(x + begin + i, count - i);
+            // max·(127/max) may round above 127 by an ulp, never to 127.5: no clamp is needed.
+            const Integers code = to_integers(multiply(value, inverse));
+            store_int8(codes + begin + i, code);
+            total = add(total, code);
+        }
+        const size_t at = row * to.blocks + b;
+        const float scale = maximum / 127.0f + sum(poison);
+        const int32_t code_sum = sum(total);
+        to.scales[at] = scale;
+        to.scaled_sums[at] = scale * static_cast<float>(code_sum);
+        to.negative_sums[at] = -code_sum;
+    }
+}
+
+inline void rms_norm(const NormArguments& a) {
+    for (size_t begin = 0; begin < a.width; begin += a.group) {
+        const float* input = a.input + begin;
+        float* output = a.output + begin;
+        const size_t whole = a.group / 16 * 16, rest = a.group - whole;
+        Floats squares = broadcast(0.0f);
+        for (size_t i = 0; i < whole; i += 16) {
+            const Floats value = load(input + i);
+            squares = multiply_add(value, value, squares);
+        }
+        if (rest != 0) {
+            const Floats value = load_first(input + whole, rest);
+            squares = multiply_add(value, value, squares);
+        }
+        const float mean = sum(squares) / static_cast<float>(a.group);
+        const Floats factor = broadcast(1.0f / std::sqrt(mean + a.epsilon));
+        for (size_t i = 0; i < whole; i += 16) {
+            store(output + i, multiply(multiply(load(input + i), factor), load(a.weight + i)));
+        }
+        if (rest != 0) {
+            const Floats value = multiply(load_first(input + whole, rest), factor);
+            store_first(output + whole, multiply(value, load_first(a.weight + whole, rest)), rest);
+        }
+    }
+}
+
+inline void rotate(const RotateArguments& a) {
+    const size_t half = a.head_dim / 2;
+    const auto step = [&](size_t i, size_t count) {
+        const bool whole = count == 16;
+        const Floats x = whole ? load(a.input + i) : load_first(a.input + i, count);
+        const Floats y = whole ? load(a.input + half + i) : load_first(a.input + half + i, count);
+        const Floats c = whole ? load(a.cosines + i) : load_first(a.cosines + i, count);
+        const Floats s = whole ? load(a.sines + i) : load_first(a.sines + i, count);
+        const Floats turned_x = subtract(multiply(x, c), multiply(y, s));
+        const Floats turned_y = add(multiply(y, c), multiply(x, s));
+        if (whole) {
+            store(a.output + i, turned_x);
+            store(a.output + half + i, turned_y);
+        } else {
+            store_first(a.output + i, turned_x, count);
+            store_first(a.output + half + i, turned_y, count);
+        }
+    };
+    size_t i = 0;
+    for (; i + 16 <= half; i += 16) step(i, 16);
+    if (i < half) step(i, half - i);
+}
+
+inline void append(const AppendArguments& a) {
+    for (size_t i = 0; i < a.head_dim; i += 16) {
+        const size_t count = a.head_dim - i < 16 ? a.head_dim - i : 16;
+        uint16_t halves[16];
+        store_half(halves, load_first(a.value + i, count));
+        for (size_t j = 0; j < count; ++j) a.values[i + j] = halves[j];
+        store_half(halves, load_first(a.key + i, count));
+        for (size_t j = 0; j < count; ++j) a.keys[(i + j) * kBlockPositions] = halves[j];
+    }
+}
+
+inline void swiglu(const float* gate, const float* up, float* output, size_t width) {
+    const auto silu_times = [](Floats g, Floats u) {
+        const Floats decay = exponential(subtract(broadcast(0.0f), g));
+        return multiply(divide(g, add(broadcast(1.0f), decay)), u);
+    };
+    size_t i = 0;
+    for (; i + 16 <= width; i += 16) store(output + i, silu_times(load(gate + i), load(up + i)));
+    if (i < width) {
+        const size_t rest = width - i;
+        store_first(output + i, silu_times(load_first(gate + i, rest), load_first(up + i, rest)), rest);
+    }
+}
+
+}  // namespace nybble::NYBBLE_ISA

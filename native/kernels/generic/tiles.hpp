@@ -1,0 +1,41 @@
+// Splitting rows into register tiles, and the epilogue all linears share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernel.hpp"
+
+namespace nybble::NYBBLE_ISA {
+
+inline constexpr size_t kLaneCount = 16;
+
+// Call function.operator()<Rows>(row) over begin..end in tiles of kTileRows, then one smaller tile for the rest.
+template <int Rows = kTileRows, typename Function>
+inline void for_each_row_tile(size_t begin, size_t end, const Function& function) {
+    for (; end - begin >= static_cast<size_t>(Rows); begin += Rows) function.template operator()<Rows>(begin);
+    if constexpr (Rows > 1) {
+        if (begin != end) for_each_row_tile<Rows - 1>(begin, end, function);
+    }
+}
+
+// (+ bias) (+ residual), then store the lanes that are real channels.
+inline void store_outputs(const LinearArguments& arguments, size_t row, size_t channel, Floats value) {
+    const size_t n = arguments.weights->n();
+    if (channel >= n) return;
+    float* to = arguments.output.data + row * arguments.output.stride + channel;
+    const float* residual = arguments.residual.data;
+    if (residual != nullptr) residual += row * arguments.residual.stride + channel;
+    if (n - channel >= kLaneCount) {
+        if (arguments.bias != nullptr) value = add(value, load(arguments.bias + channel));
+        if (residual != nullptr) value = add(value, load(residual));
+        store(to, value);
+    } else {
+        const size_t count = n - channel;
+        if (arguments.bias != nullptr) value = add(value, load_first(arguments.bias + channel, count));
+        if (residual != nullptr) value = add(value, load_first(residual, count));
+        store_first(to, value, count);
+    }
+}
+
+}  // namespace nybble::NYBBLE_ISA

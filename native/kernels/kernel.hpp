@@ -1,0 +1,112 @@
+// What kernels are given and what they do. Kernels allocate nothing and own no threads: the caller passes memory and a
+// range of work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "packing/packed_matrix.hpp"
+
+namespace nybble {
+
+// Activations rounded to int8: per row and block of `block` features one scale, code = round(x · 127/max|x|).
+// Rows are `code_stride` bytes apart and zero from the width to the next multiple of the block.
+struct QuantisedRows {
+    int8_t* codes;
+    float* scales;           // [row][blocks]
+    float* scaled_sums;      // [row][blocks]: scale · Σ codes, what an offset multiplies
+    int32_t* negative_sums;  // [row][blocks]: −Σ codes, what a symmetric zero point multiplies
+    size_t code_stride;
+    size_t blocks;
+    size_t block;
+};
+
+// Rows of floats, `stride` floats apart.
+struct FloatRows {
+    float* data;
+    size_t stride;
+};
+
+// output[m][n] = Σ_k activation[m][k] · weight[n][k] (+ bias[n]) (+ residual[m][n])
+struct LinearArguments {
+    const PackedMatrix* weights;
+    QuantisedRows quantised;  // read by kernels with int8 activations
+    FloatRows floats;         // read by kernels with fp32 activations
+    FloatRows output;
+    const float* bias;   // null: none
+    FloatRows residual;  // data null: none; may be the output itself
+};
+
+// Range of rows × one panel. `scratch` holds LinearKernel::scratch_bytes.
+using LinearFunction = void (*)(const LinearArguments&, size_t panel, size_t row_begin, size_t row_end,
+                                uint8_t* scratch);
+
+enum class Activations { int8, f32 };
+
+const char* name_of(Activations activations);
+
+struct LinearKernel {
+    LinearFunction run;
+    size_t (*scratch_bytes)(const PackedMatrix&);
+};
+
+struct NormArguments {
+    const float* input;
+    const float* weight;
+    float* output;
+    size_t width;  // features
+    size_t group;  // features normalised together
+    float epsilon;
+};
+
+// Half-split RoPE of one head, with the cosine and sine of each of the head_dim/2 angles.
+struct RotateArguments {
+    const float* input;
+    float* output;
+    const float* cosines;
+    const float* sines;
+    size_t head_dim;
+};
+
+// KV blocks hold 32 positions of one KV head: keys as [feature][position], values as [position][feature], both fp16,
+// features padded to a multiple of 16.
+inline constexpr size_t kBlockPositions = 32;
+
+// One position's key and value of one head, rounded to fp16 into its place in a KV block.
+struct AppendArguments {
+    const float* key;
+    const float* value;
+    uint16_t* keys;    // [feature], kBlockPositions apart
+    uint16_t* values;  // [feature]
+    size_t head_dim;
+};
+
+struct AttentionArguments {
+    const uint16_t* cache;  // first block of this layer and KV head
+    size_t block_stride;    // uint16s from one block of 32 positions to the next
+    size_t values_offset;   // uint16s from a block's keys to its values
+    size_t head_dim;
+    size_t padded_head_dim;
+    size_t group;           // query heads that share the KV head
+    size_t first_position;  // position of the first query row
+    size_t query_rows;      // successive positions
+    const float* query;     // [position][head in group], see strides
+    size_t query_stride;    // floats from one position to the next
+    float* output;
+    size_t output_stride;
+    float scale;
+};
+
+// The functions that exist once for each instruction set.
+struct RowKernels {
+    // x[width] to int8: row `row` of `to`.
+    void (*quantise)(const float* x, size_t width, const QuantisedRows& to, size_t row);
+    void (*rms_norm)(const NormArguments&);
+    void (*rotate)(const RotateArguments&);
+    void (*append)(const AppendArguments&);
+    void (*swiglu)(const float* gate, const float* up, float* output, size_t width);
+    void (*attention)(const AttentionArguments&, uint8_t* scratch);
+    size_t (*attention_scratch_bytes)(size_t padded_head_dim, size_t rows);
+};
+
+}  // namespace nybble

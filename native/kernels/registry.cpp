@@ -1,0 +1,53 @@
+#include "kernels/registry.hpp"
+
+#include <stdexcept>
+
+namespace nybble {
+
+#define LINEAR_KERNEL(isa, weights, activations)                \
+    namespace isa {                                             \
+    extern const LinearKernel linear_##weights##_##activations; \
+    }
+#define ROW_KERNELS(isa)                 \
+    namespace isa {                      \
+    extern const RowKernels row_kernels; \
+    }
+#include "kernels/registry.inc"
+#undef LINEAR_KERNEL
+#undef ROW_KERNELS
+
+const char* name_of(Activations activations) { return activations == Activations::int8 ? "int8" : "f32"; }
+
+const std::vector<LinearEntry>& linear_kernels() {
+    static const std::vector<LinearEntry> entries = {
+#define LINEAR_KERNEL(isa_, weights_, activations_)                                            \
+    {"linear_" #weights_ "_" #activations_ "_panel32_" #isa_, Isa::isa_, WeightType::weights_, \
+     Activations::activations_, &isa_::linear_##weights_##_##activations_},
+#define ROW_KERNELS(isa_)
+#include "kernels/registry.inc"
+#undef LINEAR_KERNEL
+#undef ROW_KERNELS
+    };
+    return entries;
+}
+
+const LinearEntry* find_linear_kernel(const std::string& name) {
+    for (const LinearEntry& entry : linear_kernels()) {
+        if (entry.name == name) return &entry;
+    }
+    return nullptr;
+}
+
+const RowKernels& row_kernels(Isa isa) {
+    switch (isa) {
+#define LINEAR_KERNEL(isa_, weights_, activations_)
+#define ROW_KERNELS(isa_) \
+    case Isa::isa_: return isa_::row_kernels;
+#include "kernels/registry.inc"
+#undef LINEAR_KERNEL
+#undef ROW_KERNELS
+        default: throw std::invalid_argument("no row kernels for this instruction set in this build");
+    }
+}
+
+}  // namespace nybble

@@ -1,0 +1,27 @@
+// The kernels of registry.inc as a table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cpu/isa.hpp"
+#include "kernels/kernel.hpp"
+
+namespace nybble {
+
+struct LinearEntry {
+    std::string name;
+    Isa isa;
+    WeightType weights;
+    Activations activations;
+    const LinearKernel* kernel;
+};
+
+const std::vector<LinearEntry>& linear_kernels();
+
+// Null when there is none of that name.
+const LinearEntry* find_linear_kernel(const std::string& name);
+
+const RowKernels& row_kernels(Isa isa);
+
+}  // namespace nybble

@@ -1,0 +1,188 @@
+// The vector words of kernels/generic, spelled in AVX2 with FMA and F16C. Each word gives the same bits as in the other
+// files: a vector is 16 lanes, here two registers.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace nybble::avx2 {
+
+// 16 registers: 2 rows × 1 vector (two registers) of integer and float accumulators leave room for operands.
+inline constexpr int kTileRows = 2;
+inline constexpr int kTileVectors = 1;
+
+struct Floats {
+    __m256 low, high;
+};
+struct Integers {
+    __m256i low, high;
+};
+
+inline Floats broadcast(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+inline Floats load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+inline Floats load_first(const float* from, size_t count) {
+    alignas(32) float lanes[16] = {};
+    std::memcpy(lanes, from, count * sizeof(float));
+    return load(lanes);
+}
+inline void store(float* to, Floats a) {
+    _mm256_storeu_ps(to, a.low);
+    _mm256_storeu_ps(to + 8, a.high);
+}
+inline void store_first(float* to, Floats a, size_t count) {
+    alignas(32) float lanes[16];
+    store(lanes, a);
+    std::memcpy(to, lanes, count * sizeof(float));
+}
+inline Floats load_half(const uint16_t* from) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))),
+            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 8)))};
+}
+inline void store_half(uint16_t* to, Floats a) {
+    auto* halves = reinterpret_cast<__m128i*>(to);
+    _mm_storeu_si128(halves, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(halves + 1, _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
+}
+inline __m256 bfloats(const uint16_t* from) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+inline Floats load_bfloat(const uint16_t* from) { return {bfloats(from), bfloats(from + 8)}; }
+inline __m256 eight_codes(const uint8_t* from) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
+inline Floats load_codes(const uint8_t* from) { return {eight_codes(from), eight_codes(from + 8)}; }
+
+inline Floats add(Floats a, Floats b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+inline Floats subtract(Floats a, Floats b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
+inline Floats multiply(Floats a, Floats b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+inline Floats divide(Floats a, Floats b) { return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
+// a·b + c with one rounding.
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+    return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+// a where a > b, else b: a NaN in b passes through.
+inline Floats larger(Floats a, Floats b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
+inline Floats smaller(Floats a, Floats b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
+inline Floats absolute(Floats a) {
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return {_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
+}
+inline Floats round_to_even(Floats a) {
+    constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return {_mm256_round_ps(a.low, mode), _mm256_round_ps(a.high, mode)};
+}
+
+// ((lanes 0-7 + lanes 8-15) folded in halves): one fixed order.
+inline float sum(Floats a) {
+    const __m256 eight = _mm256_add_ps(a.low, a.high);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float largest(Floats a) {
+    const __m256 eight = _mm256_max_ps(a.low, a.high);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+inline Integers broadcast_integer(int32_t value) { return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
+inline Integers add(Integers a, Integers b) {
+    return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
+template <int Bits>
+inline Integers shift_left(Integers a) {
+    return {_mm256_slli_epi32(a.low, Bits), _mm256_slli_epi32(a.high, Bits)};
+}
+inline Floats to_floats(Integers a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
+inline Integers to_integers(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
+// 2 to the power of each lane, for lanes in -126..127.
+inline Floats power_of_two(Integers a) {
+    const __m256i bias = _mm256_set1_epi32(127);
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a.low, bias), 23)),
+            _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a.high, bias), 23))};
+}
+inline void store_int8(int8_t* to, Integers a) {
+    const __m128i low = _mm_packs_epi32(_mm256_castsi256_si128(a.low), _mm256_extracti128_si256(a.low, 1));
+    const __m128i high = _mm_packs_epi32(_mm256_castsi256_si128(a.high), _mm256_extracti128_si256(a.high, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packs_epi16(low, high));
+}
+inline int32_t sum(Integers a) {
+    const __m256i eight = _mm256_add_epi32(a.low, a.high);
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 1)));
+}
+
+// 16 channels × 4 k of unsigned weight codes.
+struct Codes {
+    __m256i low, high;
+};
+inline Codes load_code_group(const uint8_t* from) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
+}
+inline void store_code_group(uint8_t* to, Codes a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), a.low);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32), a.high);
+}
+inline Codes low_nibbles(Codes a) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(a.low, mask), _mm256_and_si256(a.high, mask)};
+}
+inline Codes high_nibbles(Codes a) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(_mm256_srli_epi16(a.low, 4), mask), _mm256_and_si256(_mm256_srli_epi16(a.high, 4), mask)};
+}
+inline void prefetch(const uint8_t* address) { _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0); }
+
+inline __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+
+// Σ over a block of code · activation for 16 channels; `negative_sum` is −Σ activation (see the AVX512 file).
+template <int Bits, bool Symmetric>
+struct BlockDot;
+
+// 4-bit codes: eight products of at most 15·127·2 fit in the 16-bit lanes, so widen only every 32 k.
+template <bool Symmetric>
+struct BlockDot<4, Symmetric> {
+    Integers total;
+    __m256i low, high;
+    void start(int32_t negative_sum) {
+        total = Symmetric ? shift_left<3>(broadcast_integer(negative_sum)) : broadcast_integer(0);
+        low = high = _mm256_setzero_si256();
+    }
+    void accumulate(Codes weights, int32_t activations) {
+        const __m256i a = _mm256_set1_epi32(activations);
+        low = _mm256_add_epi16(low, _mm256_maddubs_epi16(weights.low, a));
+        high = _mm256_add_epi16(high, _mm256_maddubs_epi16(weights.high, a));
+    }
+    void widen() {
+        total.low = _mm256_add_epi32(total.low, widened(low));
+        total.high = _mm256_add_epi32(total.high, widened(high));
+        low = high = _mm256_setzero_si256();
+    }
+};
+
+// 8-bit codes would saturate vpmaddubsw (255·127·2). Codes less 128 are signed; |w| ≤ 128 times the activation with w's
+// sign keeps each pair within 128·127·2 = 32512. Subtracting 128 is exactly what a symmetric block needs.
+template <bool Symmetric>
+struct BlockDot<8, Symmetric> {
+    Integers total;
+    void start(int32_t negative_sum) { total = broadcast_integer(Symmetric ? 0 : -(negative_sum * 128)); }
+    static __m256i products(__m256i codes, __m256i activations) {
+        const __m256i weights = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+        return widened(_mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(activations, weights)));
+    }
+    void accumulate(Codes weights, int32_t activations) {
+        const __m256i a = _mm256_set1_epi32(activations);
+        total.low = _mm256_add_epi32(total.low, products(weights.low, a));
+        total.high = _mm256_add_epi32(total.high, products(weights.high, a));
+    }
+    void widen() {}
+};
+
+}  // namespace nybble::avx2

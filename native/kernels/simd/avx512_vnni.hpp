@@ -1,0 +1,110 @@
+// The vector words of kernels/generic, spelled in AVX512 with VNNI. Each word gives the same bits as in the other
+// files.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nybble::avx512_vnni {
+
+// Rows of a register tile: 6 rows × 2 vectors of accumulators, integer and float, fill 24 of 32 registers.
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileVectors = 2;
+
+struct Floats {
+    __m512 v;
+};
+struct Integers {
+    __m512i v;
+};
+
+inline __mmask16 first_lanes(size_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
+
+inline Floats broadcast(float value) { return {_mm512_set1_ps(value)}; }
+inline Floats load(const float* from) { return {_mm512_loadu_ps(from)}; }
+inline Floats load_first(const float* from, size_t count) { return {_mm512_maskz_loadu_ps(first_lanes(count), from)}; }
+inline void store(float* to, Floats a) { _mm512_storeu_ps(to, a.v); }
+inline void store_first(float* to, Floats a, size_t count) { _mm512_mask_storeu_ps(to, first_lanes(count), a.v); }
+inline Floats load_half(const uint16_t* from) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+}
+inline void store_half(uint16_t* to, Floats a) {
+    const __m256i halves = _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+}
+inline Floats load_bfloat(const uint16_t* from) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+inline Floats load_codes(const uint8_t* from) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))))};
+}
+
+inline Floats add(Floats a, Floats b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Floats subtract(Floats a, Floats b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Floats multiply(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Floats divide(Floats a, Floats b) { return {_mm512_div_ps(a.v, b.v)}; }
+// a·b + c with one rounding.
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// a where a > b, else b: a NaN in b passes through.
+inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Floats smaller(Floats a, Floats b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline Floats absolute(Floats a) { return {_mm512_abs_ps(a.v)}; }
+inline Floats round_to_even(Floats a) {
+    return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+
+// ((lanes 0-7 + lanes 8-15) folded in halves): one fixed order.
+inline float sum(Floats a) {
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
+
+inline Integers broadcast_integer(int32_t value) { return {_mm512_set1_epi32(value)}; }
+inline Integers add(Integers a, Integers b) { return {_mm512_add_epi32(a.v, b.v)}; }
+template <int Bits>
+inline Integers shift_left(Integers a) {
+    return {_mm512_slli_epi32(a.v, Bits)};
+}
+inline Floats to_floats(Integers a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Integers to_integers(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
+// 2 to the power of each lane, for lanes in -126..127.
+inline Floats power_of_two(Integers a) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(127)), 23))};
+}
+inline void store_int8(int8_t* to, Integers a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(a.v));
+}
+inline int32_t sum(Integers a) { return _mm512_reduce_add_epi32(a.v); }
+
+// 16 channels × 4 k of unsigned weight codes.
+struct Codes {
+    __m512i v;
+};
+inline Codes load_code_group(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
+inline void store_code_group(uint8_t* to, Codes a) { _mm512_storeu_si512(to, a.v); }
+inline Codes low_nibbles(Codes a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
+inline Codes high_nibbles(Codes a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
+inline void prefetch(const uint8_t* address) { _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0); }
+
+// Σ over a block of code · activation for 16 channels; `Bits` is the width of the codes.
+// `negative_sum` is −Σ activation: a symmetric block subtracts its zero point 2^(Bits−1) by starting there.
+template <int Bits, bool Symmetric>
+struct BlockDot {
+    Integers total;
+    void start(int32_t negative_sum) {
+        total = Symmetric ? shift_left<Bits - 1>(broadcast_integer(negative_sum)) : broadcast_integer(0);
+    }
+    void accumulate(Codes weights, int32_t activations) {
+        total.v = _mm512_dpbusd_epi32(total.v, weights.v, _mm512_set1_epi32(activations));
+    }
+    // Called after every 32 k at most.
+    void widen() {}
+};
+
+}  // namespace nybble::avx512_vnni

@@ -1,0 +1,169 @@
+// The vector words of kernels/generic, spelled in plain C++: the last resort everywhere, and the reading copy.
+// A vector is 16 lanes; every word gives the same bits as in the files for real vector units.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.hpp"
+
+namespace nybble::portable {
+
+inline constexpr int kTileRows = 1;
+inline constexpr int kTileVectors = 1;
+inline constexpr int kLanes = 16;
+
+struct Floats {
+    float v[kLanes];
+};
+struct Integers {
+    int32_t v[kLanes];
+};
+
+template <typename Result, typename Function>
+inline Result each_lane(Function function) {
+    Result result;
+    for (int lane = 0; lane < kLanes; ++lane) result.v[lane] = function(lane);
+    return result;
+}
+
+inline Floats broadcast(float value) {
+    return each_lane<Floats>([&](int) { return value; });
+}
+inline Floats load(const float* from) {
+    return each_lane<Floats>([&](int i) { return from[i]; });
+}
+inline Floats load_first(const float* from, size_t count) {
+    return each_lane<Floats>([&](int i) { return static_cast<size_t>(i) < count ? from[i] : 0.0f; });
+}
+inline void store(float* to, Floats a) { std::memcpy(to, a.v, sizeof a.v); }
+inline void store_first(float* to, Floats a, size_t count) { std::memcpy(to, a.v, count * sizeof(float)); }
+inline Floats load_half(const uint16_t* from) {
+    return each_lane<Floats>([&](int i) { return half_to_float(from[i]); });
+}
+inline void store_half(uint16_t* to, Floats a) {
+    for (int i = 0; i < kLanes; ++i) to[i] = float_to_half(a.v[i]);
+}
+inline Floats load_bfloat(const uint16_t* from) {
+    return each_lane<Floats>([&](int i) { return bfloat_to_float(from[i]); });
+}
+inline Floats load_codes(const uint8_t* from) {
+    return each_lane<Floats>([&](int i) { return static_cast<float>(from[i]); });
+}
+
+inline Floats add(Floats a, Floats b) {
+    return each_lane<Floats>([&](int i) { return a.v[i] + b.v[i]; });
+}
+inline Floats subtract(Floats a, Floats b) {
+    return each_lane<Floats>([&](int i) { return a.v[i] - b.v[i]; });
+}
+inline Floats multiply(Floats a, Floats b) {
+    return each_lane<Floats>([&](int i) { return a.v[i] * b.v[i]; });
+}
+inline Floats divide(Floats a, Floats b) {
+    return each_lane<Floats>([&](int i) { return a.v[i] / b.v[i]; });
+}
+// a·b + c with one rounding.
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+    return each_lane<Floats>([&](int i) { return std::fmaf(a.v[i], b.v[i], c.v[i]); });
+}
+// a where a > b, else b: a NaN in b passes through.
+inline Floats larger(Floats a, Floats b) {
+    return each_lane<Floats>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline Floats smaller(Floats a, Floats b) {
+    return each_lane<Floats>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline Floats absolute(Floats a) {
+    return each_lane<Floats>([&](int i) { return std::fabs(a.v[i]); });
+}
+inline Floats round_to_even(Floats a) {
+    return each_lane<Floats>([&](int i) { return std::nearbyintf(a.v[i]); });
+}
+
+// ((lanes 0-7 + lanes 8-15) folded in halves): one fixed order.
+inline float sum(Floats a) {
+    for (int width = kLanes / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; ++i) a.v[i] += a.v[i + width];
+    }
+    return a.v[0];
+}
+inline float largest(Floats a) {
+    float result = a.v[0];
+    for (const float value : a.v) result = result > value ? result : value;
+    return result;
+}
+
+inline Integers broadcast_integer(int32_t value) {
+    return each_lane<Integers>([&](int) { return value; });
+}
+inline Integers add(Integers a, Integers b) {
+    return each_lane<Integers>([&](int i) { return a.v[i] + b.v[i]; });
+}
+template <int Bits>
+inline Integers shift_left(Integers a) {
+    return each_lane<Integers>([&](int i) { return a.v[i] * (1 << Bits); });
+}
+inline Floats to_floats(Integers a) {
+    return each_lane<Floats>([&](int i) { return static_cast<float>(a.v[i]); });
+}
+// NaN and values outside int32 become INT32_MIN, as the vector units do.
+inline Integers to_integers(Floats a) {
+    return each_lane<Integers>([&](int i) {
+        const float rounded = std::nearbyintf(a.v[i]);
+        return rounded >= -0x1p31f && rounded < 0x1p31f ? static_cast<int32_t>(rounded) : INT32_MIN;
+    });
+}
+// 2 to the power of each lane, for lanes in -126..127.
+inline Floats power_of_two(Integers a) {
+    return each_lane<Floats>([&](int i) { return std::bit_cast<float>((static_cast<uint32_t>(a.v[i]) + 127u) << 23); });
+}
+inline void store_int8(int8_t* to, Integers a) {
+    for (int i = 0; i < kLanes; ++i) to[i] = static_cast<int8_t>(a.v[i]);
+}
+inline int32_t sum(Integers a) {
+    int32_t total = 0;
+    for (const int32_t value : a.v) total += value;
+    return total;
+}
+
+// 16 channels × 4 k of unsigned weight codes.
+struct Codes {
+    uint8_t v[4 * kLanes];
+};
+inline Codes load_code_group(const uint8_t* from) {
+    Codes codes;
+    std::memcpy(codes.v, from, sizeof codes.v);
+    return codes;
+}
+inline void store_code_group(uint8_t* to, const Codes& a) { std::memcpy(to, a.v, sizeof a.v); }
+inline Codes low_nibbles(Codes a) {
+    for (uint8_t& code : a.v) code &= 15;
+    return a;
+}
+inline Codes high_nibbles(Codes a) {
+    for (uint8_t& code : a.v) code >>= 4;
+    return a;
+}
+inline void prefetch(const uint8_t* address) { __builtin_prefetch(address); }
+
+// Σ over a block of code · activation for 16 channels; `negative_sum` is −Σ activation (see the AVX512 file).
+template <int Bits, bool Symmetric>
+struct BlockDot {
+    Integers total;
+    void start(int32_t negative_sum) { total = broadcast_integer(Symmetric ? negative_sum * (1 << (Bits - 1)) : 0); }
+    void accumulate(const Codes& weights, int32_t activations) {
+        int8_t a[4];
+        std::memcpy(a, &activations, sizeof a);
+        for (int lane = 0; lane < kLanes; ++lane) {
+            const uint8_t* w = weights.v + 4 * lane;
+            total.v[lane] += w[0] * a[0] + w[1] * a[1] + w[2] * a[2] + w[3] * a[3];
+        }
+    }
+    void widen() {}
+};
+
+}  // namespace nybble::portable

@@ -1,0 +1,95 @@
+#include "packing/packed_matrix.hpp"
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/half.hpp"
+
+namespace nybble {
+
+const char* name_of(WeightType type) {
+    switch (type) {
+        case WeightType::w4: return "w4";
+        case WeightType::w8: return "w8";
+        case WeightType::f16: return "f16";
+        case WeightType::bf16: return "bf16";
+        case WeightType::f32: return "f32";
+    }
+    return "unknown";
+}
+
+size_t PackedFormat::code_bytes() const {
+    switch (type) {
+        case WeightType::w4: return block * kPanelChannels / 2;
+        case WeightType::w8: return block * kPanelChannels;
+        case WeightType::f16:
+        case WeightType::bf16: return block * kPanelChannels * 2;
+        case WeightType::f32: return block * kPanelChannels * 4;
+    }
+    return 0;
+}
+
+size_t PackedFormat::block_bytes() const {
+    if (!is_quantised(type)) return code_bytes();
+    return code_bytes() + (has_offsets ? 2 : 1) * kPanelChannels * sizeof(uint16_t);
+}
+
+size_t PackedFormat::matrix_bytes(size_t n, size_t k) const {
+    if (n > SIZE_MAX - kPanelChannels || k > SIZE_MAX - block) throw std::bad_alloc();
+    const size_t panels = (n + kPanelChannels - 1) / kPanelChannels;
+    return checked_multiply(panels, checked_multiply((k + block - 1) / block, block_bytes()));
+}
+
+PackedMatrix::PackedMatrix(PackedFormat format, size_t n, size_t k, uint8_t* data,
+                           std::shared_ptr<const Memory> storage)
+    : format_(format),
+      n_(n),
+      k_(k),
+      block_bytes_(format.block_bytes()),
+      panel_bytes_((k + format.block - 1) / format.block * format.block_bytes()),
+      data_(data),
+      storage_(std::move(storage)) {}
+
+CodePlace place_of_code(WeightType type, size_t channel, size_t k) {
+    const size_t half = channel / 16, lane = channel % 16;
+    const size_t line = (type == WeightType::w4 ? k / 8 : k / 4) * 2 + half;
+    const int shift = type == WeightType::w4 && k % 8 >= 4 ? 4 : 0;
+    return {line * 64 + lane * 4 + k % 4, shift};
+}
+
+void PackedMatrix::decode_row(size_t channel, float* out) const {
+    const uint8_t* block = panel(channel / kPanelChannels);
+    const size_t lane = channel % kPanelChannels;
+    if (!is_quantised(format_.type)) {
+        for (size_t k = 0; k < k_; ++k, block += block_bytes_) {
+            if (format_.type == WeightType::f32) {
+                std::memcpy(out + k, block + lane * 4, 4);
+                continue;
+            }
+            uint16_t bits;
+            std::memcpy(&bits, block + lane * 2, 2);
+            out[k] = format_.type == WeightType::f16 ? half_to_float(bits) : bfloat_to_float(bits);
+        }
+        return;
+    }
+    const float zero_point = format_.type == WeightType::w4 ? 8.0f : 128.0f;
+    const uint8_t mask = format_.type == WeightType::w4 ? 15 : 255;
+    for (size_t begin = 0; begin < k_; begin += format_.block, block += block_bytes_) {
+        uint16_t bits;
+        std::memcpy(&bits, block + format_.code_bytes() + lane * 2, 2);
+        const float scale = half_to_float(bits);
+        float offset = -zero_point * scale;  // exact: an fp16 times a power of two
+        if (format_.has_offsets) {
+            std::memcpy(&bits, block + format_.code_bytes() + (kPanelChannels + lane) * 2, 2);
+            offset = half_to_float(bits);
+        }
+        for (size_t i = 0; i < format_.block && begin + i < k_; ++i) {
+            const CodePlace place = place_of_code(format_.type, lane, i);
+            const auto code = static_cast<float>((block[place.byte] >> place.shift) & mask);
+            out[begin + i] = scale * code + offset;
+        }
+    }
+}
+
+}  // namespace nybble

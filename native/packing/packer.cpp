@@ -1,0 +1,74 @@
+#include "packing/packer.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace nybble {
+namespace {
+
+void store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, size_t count, const DecodedBlock& decoded) {
+    const PackedFormat& format = matrix.format();
+    if (format.type == WeightType::w4) {
+        // Two codes a byte: the one four k later goes to the high nibble.
+        for (size_t k = 0; k < count; ++k) {
+            if (k % 8 >= 4) continue;
+            const uint8_t high = k + 4 < count ? decoded.codes[k + 4] : 0;
+            block[place_of_code(format.type, lane, k).byte] = static_cast<uint8_t>(decoded.codes[k] | (high << 4));
+        }
+    } else {
+        for (size_t k = 0; k < count; ++k) block[place_of_code(format.type, lane, k).byte] = decoded.codes[k];
+    }
+    std::memcpy(block + format.code_bytes() + lane * 2, &decoded.scale, 2);
+    if (format.has_offsets) {
+        std::memcpy(block + format.code_bytes() + (kPanelChannels + lane) * 2, &decoded.offset, 2);
+    }
+}
+
+bool pack_quantised_row(PackedMatrix& matrix, size_t channel, const StorageType& type, const uint8_t* stored) {
+    uint8_t* panel = matrix.panel(channel / kPanelChannels);
+    const size_t packed_per_stored = type.elements / matrix.format().block;
+    for (size_t block = 0; block < matrix.blocks(); ++block) {
+        DecodedBlock decoded;
+        const uint8_t* from = stored + block / packed_per_stored * type.bytes;
+        if (!type.decode(from, block % packed_per_stored, decoded)) return false;
+        store_block(matrix, panel + block * matrix.block_bytes(), channel % kPanelChannels, matrix.format().block,
+                    decoded);
+    }
+    return true;
+}
+
+void pack_float_row(PackedMatrix& matrix, size_t channel, const uint8_t* stored) {
+    const size_t width = matrix.format().type == WeightType::f32 ? 4 : 2;
+    uint8_t* to = matrix.panel(channel / kPanelChannels) + channel % kPanelChannels * width;
+    for (size_t k = 0; k < matrix.k(); ++k) std::memcpy(to + k * matrix.block_bytes(), stored + k * width, width);
+}
+
+}  // namespace
+
+size_t pack_rows(PackedMatrix& matrix, size_t first_channel, const StoredRows& stored, ThreadPool& threads) {
+    const size_t first_panel = first_channel / kPanelChannels;
+    const size_t last_panel = (first_channel + stored.rows + kPanelChannels - 1) / kPanelChannels;
+    std::atomic<size_t> next{first_panel};
+    std::atomic<size_t> bad_row{kAllFinite};
+    threads.run([&](size_t) {
+        for (size_t panel; (panel = next.fetch_add(1)) < last_panel;) {
+            const size_t begin = std::max(panel * kPanelChannels, first_channel);
+            const size_t end = std::min((panel + 1) * kPanelChannels, first_channel + stored.rows);
+            for (size_t channel = begin; channel < end; ++channel) {
+                const size_t row = channel - first_channel;
+                const uint8_t* from = stored.data + row * stored.row_bytes;
+                if (stored.type->decode == nullptr) {
+                    pack_float_row(matrix, channel, from);
+                } else if (!pack_quantised_row(matrix, channel, *stored.type, from)) {
+                    size_t seen = bad_row.load();
+                    while (row < seen && !bad_row.compare_exchange_weak(seen, row)) {
+                    }
+                }
+            }
+        }
+    });
+    return bad_row.load();
+}
+
+}  // namespace nybble

@@ -1,0 +1,27 @@
+// Packs stored rows into panels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "packing/packed_matrix.hpp"
+#include "packing/storage_blocks.hpp"
+#include "threads/thread_pool.hpp"
+
+namespace nybble {
+
+// Rows of a stored tensor: `row_bytes` each, back to back.
+struct StoredRows {
+    const StorageType* type;
+    const uint8_t* data;
+    size_t row_bytes;
+    size_t rows;
+};
+
+inline constexpr size_t kAllFinite = SIZE_MAX;
+
+// Write `stored` into output channels first_channel.. of `matrix`, whose memory must be zero, sharing work by panels.
+// Returns kAllFinite, or the lowest row with a scale that is not finite in fp16.
+size_t pack_rows(PackedMatrix& matrix, size_t first_channel, const StoredRows& stored, ThreadPool& threads);
+
+}  // namespace nybble

@@ -1,0 +1,147 @@
+#include "packing/storage_blocks.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/half.hpp"
+
+namespace nybble {
+namespace {
+
+uint16_t read16(const uint8_t* from) {
+    uint16_t value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+bool finite_half(uint16_t bits) { return (bits & 0x7c00u) != 0x7c00u; }
+
+bool decode_q4_0(const uint8_t* stored, size_t, DecodedBlock& out) {
+    out.scale = read16(stored);
+    for (int i = 0; i < 16; ++i) {
+        out.codes[i] = stored[2 + i] & 15;
+        out.codes[i + 16] = stored[2 + i] >> 4;
+    }
+    return finite_half(out.scale);
+}
+
+bool decode_q4_1(const uint8_t* stored, size_t, DecodedBlock& out) {
+    out.scale = read16(stored);
+    out.offset = read16(stored + 2);
+    for (int i = 0; i < 16; ++i) {
+        out.codes[i] = stored[4 + i] & 15;
+        out.codes[i + 16] = stored[4 + i] >> 4;
+    }
+    return finite_half(out.scale) && finite_half(out.offset);
+}
+
+// The fifth bit of element i is bit i of a 32-bit mask.
+void decode_five_bits(const uint8_t* mask_bytes, const uint8_t* nibbles, uint8_t bias, uint8_t* codes) {
+    uint32_t mask;
+    std::memcpy(&mask, mask_bytes, sizeof mask);
+    for (int i = 0; i < 16; ++i) {
+        codes[i] = static_cast<uint8_t>((nibbles[i] & 15) + ((mask >> i) & 1u) * 16 + bias);
+        codes[i + 16] = static_cast<uint8_t>((nibbles[i] >> 4) + ((mask >> (i + 16)) & 1u) * 16 + bias);
+    }
+}
+
+bool decode_q5_0(const uint8_t* stored, size_t, DecodedBlock& out) {
+    out.scale = read16(stored);
+    decode_five_bits(stored + 2, stored + 6, 128 - 16, out.codes);
+    return finite_half(out.scale);
+}
+
+bool decode_q5_1(const uint8_t* stored, size_t, DecodedBlock& out) {
+    out.scale = read16(stored);
+    out.offset = read16(stored + 2);
+    decode_five_bits(stored + 4, stored + 8, 0, out.codes);
+    return finite_half(out.scale) && finite_half(out.offset);
+}
+
+bool decode_q8_0(const uint8_t* stored, size_t, DecodedBlock& out) {
+    out.scale = read16(stored);
+    for (int i = 0; i < 32; ++i) out.codes[i] = static_cast<uint8_t>(stored[2 + i] ^ 0x80);
+    return finite_half(out.scale);
+}
+
+// Q4_K and Q5_K keep eight 6-bit scales and minima in 12 bytes: the first four pairs in the low six bits of bytes 0-7,
+// the last four in nibbles of bytes 8-11 with their two high bits in the high bits of bytes 0-7.
+bool decode_six_bit_scales(const uint8_t* stored, size_t index, DecodedBlock& out) {
+    const uint8_t* packed = stored + 4;
+    uint8_t scale, minimum;
+    if (index < 4) {
+        scale = packed[index] & 63;
+        minimum = packed[index + 4] & 63;
+    } else {
+        scale = static_cast<uint8_t>((packed[index + 4] & 15) | ((packed[index - 4] >> 6) << 4));
+        minimum = static_cast<uint8_t>((packed[index + 4] >> 4) | ((packed[index] >> 6) << 4));
+    }
+    out.scale = float_to_half(half_to_float(read16(stored)) * static_cast<float>(scale));
+    out.offset = float_to_half(-half_to_float(read16(stored + 2)) * static_cast<float>(minimum));
+    return finite_half(out.scale) && finite_half(out.offset);
+}
+
+bool decode_q4_k(const uint8_t* stored, size_t index, DecodedBlock& out) {
+    const uint8_t* nibbles = stored + 16 + index / 2 * 32;
+    const int shift = index % 2 == 0 ? 0 : 4;
+    for (int i = 0; i < 32; ++i) out.codes[i] = (nibbles[i] >> shift) & 15;
+    return decode_six_bit_scales(stored, index, out);
+}
+
+bool decode_q5_k(const uint8_t* stored, size_t index, DecodedBlock& out) {
+    const uint8_t* fifth_bits = stored + 16;
+    const uint8_t* nibbles = stored + 48 + index / 2 * 32;
+    const int shift = index % 2 == 0 ? 0 : 4;
+    for (int i = 0; i < 32; ++i) {
+        out.codes[i] = static_cast<uint8_t>(((nibbles[i] >> shift) & 15) + ((fifth_bits[i] >> index) & 1) * 16);
+    }
+    return decode_six_bit_scales(stored, index, out);
+}
+
+// 256 elements as two halves of 128: low nibbles in ql, two high bits in qh, sixteen int8 scales, one fp16.
+bool decode_q6_k(const uint8_t* stored, size_t index, DecodedBlock& out) {
+    const uint8_t* low = stored + index / 8 * 64;
+    const uint8_t* high = stored + 128 + index / 8 * 32;
+    const size_t quarter = index % 8 / 2;  // which 32 of the half's 128
+    const size_t begin = index % 2 * 16;   // which 16 of those 32
+    const uint8_t* nibbles = low + quarter % 2 * 32;
+    const int nibble_shift = quarter < 2 ? 0 : 4;
+    for (size_t i = 0; i < 16; ++i) {
+        const int low_bits = (nibbles[begin + i] >> nibble_shift) & 15;
+        const int high_bits = (high[begin + i] >> (2 * quarter)) & 3;
+        out.codes[i] = static_cast<uint8_t>(low_bits + high_bits * 16 - 32 + 128);
+    }
+    const auto scale = static_cast<int8_t>(stored[192 + index]);
+    out.scale = float_to_half(half_to_float(read16(stored + 208)) * static_cast<float>(scale));
+    return finite_half(out.scale);
+}
+
+constexpr PackedFormat kSymmetric4{WeightType::w4, 32, false};
+constexpr PackedFormat kAsymmetric4{WeightType::w4, 32, true};
+constexpr PackedFormat kSymmetric8{WeightType::w8, 32, false};
+constexpr PackedFormat kAsymmetric8{WeightType::w8, 32, true};
+
+constexpr StorageType kTypes[] = {
+    {0, 1, 4, {WeightType::f32, 1, false}, nullptr},           // F32
+    {1, 1, 2, {WeightType::f16, 1, false}, nullptr},           // F16
+    {30, 1, 2, {WeightType::bf16, 1, false}, nullptr},         // BF16
+    {2, 32, 18, kSymmetric4, decode_q4_0},                     // Q4_0
+    {3, 32, 20, kAsymmetric4, decode_q4_1},                    // Q4_1
+    {6, 32, 22, kSymmetric8, decode_q5_0},                     // Q5_0
+    {7, 32, 24, kAsymmetric8, decode_q5_1},                    // Q5_1
+    {8, 32, 34, kSymmetric8, decode_q8_0},                     // Q8_0
+    {12, 256, 144, kAsymmetric4, decode_q4_k},                 // Q4_K
+    {13, 256, 176, kAsymmetric8, decode_q5_k},                 // Q5_K
+    {14, 256, 210, {WeightType::w8, 16, false}, decode_q6_k},  // Q6_K
+};
+
+}  // namespace
+
+const StorageType* storage_type(int ggml_id) {
+    for (const StorageType& type : kTypes) {
+        if (type.ggml_id == ggml_id) return &type;
+    }
+    return nullptr;
+}
+
+}  // namespace nybble

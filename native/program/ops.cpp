@@ -1,0 +1,357 @@
+#include "program/ops.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace nybble {
+namespace {
+
+// An op that writes one buffer.
+class WritingOp : public Op {
+  public:
+    WritingOp(std::string label, View output) : Op(std::move(label)), output_(output) {}
+    const View* written() const override { return &output_; }
+
+  protected:
+    View output_;
+};
+
+// Many small rows are claimed a few at a time; a single row is one task.
+size_t row_chunk(size_t rows, const Turn& turn) { return std::max<size_t>(1, rows / (turn.threads * 8)); }
+
+// Give `output` a row computed as fp32: in place, or by way of scratch when the buffer is quantised.
+template <typename Function>
+void write_row(Turn& turn, const View& output, size_t row, const Function& compute) {
+    const Slot& slot = turn.slots[output.slot];
+    if (slot.block == 0) {
+        const FloatRows to = turn.floats(output);
+        compute(to.data + row * to.stride);
+        return;
+    }
+    auto* values = reinterpret_cast<float*>(turn.scratch);
+    compute(values);
+    turn.kernels.quantise(values, output.width, slot.quantised, row);
+}
+
+class Embed final : public WritingOp {
+  public:
+    Embed(std::string label, std::shared_ptr<const PackedMatrix> table, View output)
+        : WritingOp(std::move(label), output), table_(std::move(table)) {}
+    void run(Turn& turn) const override {
+        const FloatRows to = turn.floats(output_);
+        turn.share(turn.step.rows, row_chunk(turn.step.rows, turn), [&](size_t row) {
+            table_->decode_row(static_cast<size_t>(turn.step.tokens[row]), to.data + row * to.stride);
+        });
+    }
+
+  private:
+    std::shared_ptr<const PackedMatrix> table_;
+};
+
+class RMSNorm final : public WritingOp {
+  public:
+    RMSNorm(std::string label, View input, std::vector<float> weight, View output, float epsilon)
+        : WritingOp(std::move(label), output), input_(input), weight_(std::move(weight)), epsilon_(epsilon) {}
+    size_t scratch_bytes() const override { return (output_.width + 16) * sizeof(float); }
+    void run(Turn& turn) const override {
+        const FloatRows from = turn.floats(input_);
+        const size_t rows = turn.rows_of(output_);
+        turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
+            write_row(turn, output_, row, [&](float* to) {
+                turn.kernels.rms_norm(
+                    {from.data + row * from.stride, weight_.data(), to, input_.width, weight_.size(), epsilon_});
+            });
+        });
+    }
+
+  private:
+    View input_;
+    std::vector<float> weight_;
+    float epsilon_;
+};
+
+class Quantise final : public WritingOp {
+  public:
+    Quantise(std::string label, View input, View output) : WritingOp(std::move(label), output), input_(input) {}
+    void run(Turn& turn) const override {
+        const FloatRows from = turn.floats(input_);
+        const size_t rows = turn.rows_of(output_);
+        turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
+            turn.kernels.quantise(from.data + row * from.stride, input_.width, turn.slots[output_.slot].quantised, row);
+        });
+    }
+
+  private:
+    View input_;
+};
+
+class Linear final : public WritingOp {
+  public:
+    Linear(std::string label, View input, std::shared_ptr<const PackedMatrix> weights, const LinearKernel& kernel,
+           View output, std::vector<float> bias, std::optional<View> residual)
+        : WritingOp(std::move(label), output),
+          input_(input),
+          weights_(std::move(weights)),
+          kernel_(kernel),
+          bias_(std::move(bias)),
+          residual_(residual) {}
+    size_t scratch_bytes() const override { return kernel_.scratch_bytes(*weights_); }
+    void run(Turn& turn) const override {
+        const Slot& input = turn.slots[input_.slot];
+        LinearArguments arguments{
+            weights_.get(), input.quantised, {}, turn.floats(output_), bias_.empty() ? nullptr : bias_.data(), {}};
+        if (input.block == 0) arguments.floats = turn.floats(input_);
+        if (residual_) arguments.residual = turn.floats(*residual_);
+        const size_t rows = turn.rows_of(output_), panels = weights_->panels();
+        if (rows == 1) {
+            // Runs of panels are one stream of memory; a few runs a thread even out its pace.
+            const size_t run_length = std::max<size_t>(1, panels / (turn.threads * 8));
+            turn.share(panels, run_length, [&](size_t panel) { kernel_.run(arguments, panel, 0, 1, turn.scratch); });
+            return;
+        }
+        // All rows of a panel in one task spread its weights once; with few panels, rows are split as well.
+        const size_t splits = std::min((turn.threads * 4 + panels - 1) / panels, (rows + kLeastRows - 1) / kLeastRows);
+        const size_t rows_per_task = (rows + splits - 1) / splits;
+        turn.share(panels * splits, 1, [&](size_t task) {
+            const size_t begin = task % splits * rows_per_task;
+            const size_t end = std::min(begin + rows_per_task, rows);
+            if (begin < end) kernel_.run(arguments, task / splits, begin, end, turn.scratch);
+        });
+    }
+
+  private:
+    static constexpr size_t kLeastRows = 48;
+
+    View input_;
+    std::shared_ptr<const PackedMatrix> weights_;
+    const LinearKernel& kernel_;
+    std::vector<float> bias_;
+    std::optional<View> residual_;
+};
+
+class RotateAppend final : public WritingOp {
+  public:
+    RotateAppend(std::string label, size_t layer, View query, View key, View value, View output, size_t head_dim,
+                 HeadNorms norms)
+        : WritingOp(std::move(label), output),
+          layer_(layer),
+          query_(query),
+          key_(key),
+          value_(value),
+          head_dim_(head_dim),
+          norms_(std::move(norms)) {}
+    size_t scratch_bytes() const override { return 2 * (head_dim_ + 16) * sizeof(float); }
+    void run(Turn& turn) const override {
+        const FloatRows query = turn.floats(query_), key = turn.floats(key_), value = turn.floats(value_);
+        const FloatRows output = turn.floats(output_);
+        turn.share(turn.step.rows, row_chunk(turn.step.rows, turn), [&](size_t row) {
+            for (size_t at = 0; at < query_.width; at += head_dim_) {
+                turn_head(turn, row, query.data + row * query.stride + at, norms_.query,
+                          output.data + row * output.stride + at);
+            }
+            const Span& span = turn.step.spans[turn.step.span_of_row[row]];
+            const size_t position = turn.step.position_of(row);
+            float* turned = reinterpret_cast<float*>(turn.scratch) + head_dim_ + 16;
+            for (size_t head = 0; head < key_.width / head_dim_; ++head) {
+                turn_head(turn, row, key.data + row * key.stride + head * head_dim_, norms_.key, turned);
+                turn.kernels.append({turned, value.data + row * value.stride + head * head_dim_,
+                                     span.cache->key(layer_, head, position), span.cache->value(layer_, head, position),
+                                     head_dim_});
+            }
+        });
+    }
+
+  private:
+    void turn_head(Turn& turn, size_t row, const float* head, const std::vector<float>& norm, float* to) const {
+        if (!norm.empty()) {
+            auto* normed = reinterpret_cast<float*>(turn.scratch);
+            turn.kernels.rms_norm({head, norm.data(), normed, head_dim_, head_dim_, norms_.epsilon});
+            head = normed;
+        }
+        const size_t angles = row * (head_dim_ / 2);
+        turn.kernels.rotate({head, to, turn.step.cosines.data() + angles, turn.step.sines.data() + angles, head_dim_});
+    }
+
+    size_t layer_;
+    View query_, key_, value_;
+    size_t head_dim_;
+    HeadNorms norms_;
+};
+
+class Attention final : public WritingOp {
+  public:
+    Attention(std::string label, size_t layer, View query, View output, size_t heads, size_t kv_heads, size_t head_dim,
+              float scale)
+        : WritingOp(std::move(label), output),
+          layer_(layer),
+          query_(query),
+          kv_heads_(kv_heads),
+          group_(heads / kv_heads),
+          head_dim_(head_dim),
+          scale_(scale),
+          tile_positions_(std::max<size_t>(1, kTileRows / group_)) {}
+    size_t scratch_bytes() const override {
+        const size_t padded = round_up(head_dim_, 16), rows = tile_positions_ * group_;
+        // The same on every instruction set; quantised outputs pass through floats behind it.
+        return row_kernels(Isa::portable).attention_scratch_bytes(padded, rows) + outputs_bytes();
+    }
+    void run(Turn& turn) const override {
+        // Later tiles see more positions and take longer: they are claimed first.
+        std::vector<Tile> tiles;
+        for (const Span& span : turn.step.spans) {
+            for (size_t end = span.rows; end > 0;) {
+                const size_t begin = (end - 1) / tile_positions_ * tile_positions_;
+                tiles.push_back({&span, begin, end - begin});
+                end = begin;
+            }
+        }
+        turn.share(tiles.size() * kv_heads_, 1,
+                   [&](size_t task) { attend(turn, tiles[task / kv_heads_], task % kv_heads_); });
+    }
+
+  private:
+    static constexpr size_t kTileRows = 48;
+
+    struct Tile {
+        const Span* span;
+        size_t first;
+        size_t positions;
+    };
+
+    size_t outputs_bytes() const { return tile_positions_ * (group_ * head_dim_ + 16) * sizeof(float); }
+
+    void attend(Turn& turn, const Tile& tile, size_t kv_head) const {
+        const KVCache& cache = *tile.span->cache;
+        const FloatRows query = turn.floats(query_);
+        const size_t row = tile.span->first_row + tile.first, features = group_ * head_dim_;
+        const Slot& slot = turn.slots[output_.slot];
+        auto* outputs = reinterpret_cast<float*>(turn.scratch);
+        size_t output_stride = features;
+        if (slot.block == 0) {
+            const FloatRows to = turn.floats(output_);
+            outputs = to.data + row * to.stride + kv_head * features;
+            output_stride = to.stride;
+        }
+        turn.kernels.attention(
+            {cache.head(layer_, kv_head), cache.block_stride(), cache.values_offset(), head_dim_,
+             cache.padded_head_dim(), group_, tile.span->first_position + tile.first, tile.positions,
+             query.data + row * query.stride + kv_head * features, query.stride, outputs, output_stride, scale_},
+            turn.scratch + round_up(outputs_bytes(), kCacheLine));
+        if (slot.block != 0) quantise_heads(turn, slot.quantised, row, tile.positions, kv_head * features, outputs);
+    }
+
+    // The heads of one KV head are whole blocks of the row: a row of their own for the quantiser.
+    void quantise_heads(Turn& turn, const QuantisedRows& to, size_t row, size_t rows, size_t feature,
+                        const float* outputs) const {
+        const size_t features = group_ * head_dim_, first_block = feature / to.block;
+        for (size_t i = 0; i < rows; ++i) {
+            const size_t at = (row + i) * to.blocks + first_block;
+            const QuantisedRows part{to.codes + (row + i) * to.code_stride + feature,
+                                     to.scales + at,
+                                     to.scaled_sums + at,
+                                     to.negative_sums + at,
+                                     to.code_stride,
+                                     features / to.block,
+                                     to.block};
+            turn.kernels.quantise(outputs + i * features, features, part, 0);
+        }
+    }
+
+    size_t layer_;
+    View query_;
+    size_t kv_heads_, group_, head_dim_;
+    float scale_;
+    size_t tile_positions_;
+};
+
+class SwiGLU final : public WritingOp {
+  public:
+    SwiGLU(std::string label, View gate, View up, View output)
+        : WritingOp(std::move(label), output), gate_(gate), up_(up) {}
+    size_t scratch_bytes() const override { return (output_.width + 16) * sizeof(float); }
+    void run(Turn& turn) const override {
+        const FloatRows gate = turn.floats(gate_), up = turn.floats(up_);
+        const size_t rows = turn.rows_of(output_);
+        turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
+            write_row(turn, output_, row, [&](float* to) {
+                turn.kernels.swiglu(gate.data + row * gate.stride, up.data + row * up.stride, to, output_.width);
+            });
+        });
+    }
+
+  private:
+    View gate_, up_;
+};
+
+class Add final : public WritingOp {
+  public:
+    Add(std::string label, View left, View right, View output)
+        : WritingOp(std::move(label), output), left_(left), right_(right) {}
+    void run(Turn& turn) const override {
+        const FloatRows left = turn.floats(left_), right = turn.floats(right_), to = turn.floats(output_);
+        const size_t rows = turn.rows_of(output_);
+        turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
+            for (size_t i = 0; i < output_.width; ++i) {
+                to.data[row * to.stride + i] = left.data[row * left.stride + i] + right.data[row * right.stride + i];
+            }
+        });
+    }
+
+  private:
+    View left_, right_;
+};
+
+class SelectOutputs final : public WritingOp {
+  public:
+    SelectOutputs(std::string label, View input, View output) : WritingOp(std::move(label), output), input_(input) {}
+    void run(Turn& turn) const override {
+        const FloatRows from = turn.floats(input_), to = turn.floats(output_);
+        turn.share(turn.step.outputs, row_chunk(turn.step.outputs, turn), [&](size_t output) {
+            const auto row = static_cast<size_t>(turn.step.output_rows[output]);
+            std::memcpy(to.data + output * to.stride, from.data + row * from.stride, input_.width * sizeof(float));
+        });
+    }
+
+  private:
+    View input_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_embed(std::string label, std::shared_ptr<const PackedMatrix> table, View output) {
+    return std::make_unique<Embed>(std::move(label), std::move(table), output);
+}
+std::unique_ptr<Op> make_rms_norm(std::string label, View input, std::vector<float> weight, View output,
+                                  float epsilon) {
+    return std::make_unique<RMSNorm>(std::move(label), input, std::move(weight), output, epsilon);
+}
+std::unique_ptr<Op> make_linear(std::string label, View input, std::shared_ptr<const PackedMatrix> weights,
+                                const LinearKernel& kernel, View output, std::vector<float> bias,
+                                std::optional<View> residual) {
+    return std::make_unique<Linear>(std::move(label), input, std::move(weights), kernel, output, std::move(bias),
+                                    residual);
+}
+std::unique_ptr<Op> make_rotate_append(std::string label, size_t layer, View query, View key, View value, View output,
+                                       size_t head_dim, HeadNorms norms) {
+    return std::make_unique<RotateAppend>(std::move(label), layer, query, key, value, output, head_dim,
+                                          std::move(norms));
+}
+std::unique_ptr<Op> make_attention(std::string label, size_t layer, View query, View output, size_t heads,
+                                   size_t kv_heads, size_t head_dim, float scale) {
+    return std::make_unique<Attention>(std::move(label), layer, query, output, heads, kv_heads, head_dim, scale);
+}
+std::unique_ptr<Op> make_swiglu(std::string label, View gate, View up, View output) {
+    return std::make_unique<SwiGLU>(std::move(label), gate, up, output);
+}
+std::unique_ptr<Op> make_add(std::string label, View left, View right, View output) {
+    return std::make_unique<Add>(std::move(label), left, right, output);
+}
+std::unique_ptr<Op> make_select_outputs(std::string label, View input, View output) {
+    return std::make_unique<SelectOutputs>(std::move(label), input, output);
+}
+std::unique_ptr<Op> make_quantise(std::string label, View input, View output) {
+    return std::make_unique<Quantise>(std::move(label), input, output);
+}
+
+}  // namespace nybble

@@ -1,0 +1,160 @@
+#include "program/program.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace nybble {
+namespace {
+
+size_t code_stride(const Slot& slot) { return round_up(round_up(slot.width, slot.block), kCacheLine); }
+size_t block_count(const Slot& slot) { return (slot.width + slot.block - 1) / slot.block; }
+// Rows start on cache lines, so that threads which write neighbouring rows do not share one.
+size_t float_stride(const Slot& slot) { return round_up(slot.width, kCacheLine / sizeof(float)); }
+
+size_t row_bytes(const Slot& slot) {
+    if (slot.block == 0) return float_stride(slot) * sizeof(float);
+    return code_stride(slot) + block_count(slot) * (2 * sizeof(float) + sizeof(int32_t));
+}
+
+size_t slot_bytes(const Slot& slot, size_t rows, size_t outputs) {
+    // Kernels read whole vectors past the last row's end: one spare line.
+    return round_up(row_bytes(slot) * (slot.per_output ? outputs : rows), kCacheLine) + kCacheLine;
+}
+
+}  // namespace
+
+Program::Program(std::shared_ptr<ThreadPool> threads, Isa isa, size_t head_dim, std::vector<double> inverse_frequencies)
+    : threads_(std::move(threads)), kernels_(row_kernels(isa)), inverse_frequencies_(std::move(inverse_frequencies)) {
+    inverse_frequencies_.resize(head_dim / 2);
+}
+
+size_t Program::add_slot(size_t width, bool per_output, size_t block) {
+    slots_.push_back({width, per_output, block});
+    return slots_.size() - 1;
+}
+
+size_t Program::activation_bytes(size_t rows, size_t outputs) const {
+    size_t total = 0;
+    for (const Slot& slot : slots_) total += slot_bytes(slot, rows, outputs);
+    return total;
+}
+
+void Program::prepare_memory(size_t rows, size_t outputs) {
+    if (scratch_.empty()) {
+        size_t needed = 0;
+        for (const auto& op : ops_) needed = std::max(needed, op->scratch_bytes());
+        for (size_t i = 0; i < threads_->size(); ++i) scratch_.emplace_back(needed + kCacheLine, Pages::small);
+        counters_ = std::vector<OpCounter>(ops_.size());
+    }
+    if (rows <= memory_rows_ && outputs <= memory_outputs_) return;
+    memory_rows_ = std::max(rows, memory_rows_);
+    memory_outputs_ = std::max(outputs, memory_outputs_);
+    activations_ = Memory();
+    activations_ = Memory(activation_bytes(memory_rows_, memory_outputs_), Pages::small);
+    size_t at = 0;
+    for (Slot& slot : slots_) {
+        const size_t slot_rows = slot.per_output ? memory_outputs_ : memory_rows_;
+        if (slot.block == 0) {
+            slot.floats = {activations_.as<float>(at), float_stride(slot)};
+        } else {
+            const size_t blocks = block_count(slot), stride = code_stride(slot);
+            size_t place = at + stride * slot_rows;
+            slot.quantised = {activations_.as<int8_t>(at), nullptr, nullptr, nullptr, stride, blocks, slot.block};
+            slot.quantised.scales = activations_.as<float>(place);
+            place += blocks * slot_rows * sizeof(float);
+            slot.quantised.scaled_sums = activations_.as<float>(place);
+            place += blocks * slot_rows * sizeof(float);
+            slot.quantised.negative_sums = activations_.as<int32_t>(place);
+        }
+        at += slot_bytes(slot, memory_rows_, memory_outputs_);
+    }
+}
+
+Step Program::make_step(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
+                        const std::vector<int32_t>& output_rows) const {
+    Step step{tokens.data(), tokens.size(), output_rows.data(), output_rows.size(), {}, {}, {}, {}};
+    for (const auto& [cache, rows] : sequences) {
+        const size_t first_row = step.span_of_row.size();
+        step.span_of_row.insert(step.span_of_row.end(), rows, step.spans.size());
+        step.spans.push_back({cache, first_row, rows, cache->length()});
+    }
+    const size_t half = inverse_frequencies_.size();
+    step.cosines.resize(step.rows * half);
+    step.sines.resize(step.rows * half);
+    for (size_t row = 0; row < step.rows; ++row) {
+        const auto position = static_cast<double>(step.position_of(row));
+        for (size_t i = 0; i < half; ++i) {
+            const double angle = position * inverse_frequencies_[i];
+            step.cosines[row * half + i] = static_cast<float>(std::cos(angle));
+            step.sines[row * half + i] = static_cast<float>(std::sin(angle));
+        }
+    }
+    return step;
+}
+
+bool Program::execute(const Step& step, const std::function<bool()>& should_stop) {
+    prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
+    for (OpCounter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
+    // Asked to stop during op i, thread 0 names op i + 1 as the last: all have read that by the barrier after it.
+    std::atomic<size_t> last_op{ops_.size()};
+    bool stopping = false;
+    threads_->run([&](size_t thread) {
+        for (size_t index = 0; index < ops_.size(); ++index) {
+            Turn turn{step, slots_, kernels_, counters_[index].next, threads_->size(), scratch_[thread].data()};
+            ops_[index]->run(turn);
+            threads_->barrier().wait();
+            if (thread == 0 && !stopping && index + 1 < ops_.size() && should_stop()) {
+                stopping = true;
+                last_op.store(index + 1, std::memory_order_relaxed);
+            }
+            if (index >= last_op.load(std::memory_order_relaxed)) return;
+        }
+    });
+    return last_op.load() == ops_.size();
+}
+
+bool Program::run(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
+                  const std::vector<int32_t>& output_rows, float* logits, const std::function<bool()>& should_stop) {
+    const Step step = make_step(tokens, sequences, output_rows);
+    if (!execute(step, should_stop)) return false;
+    const FloatRows& from = slots_[logits_.slot].floats;
+    for (size_t row = 0; row < step.outputs; ++row) {
+        std::memcpy(logits + row * logits_.width, from.data + row * from.stride + logits_.offset,
+                    logits_.width * sizeof(float));
+    }
+    for (const Span& span : step.spans) span.cache->set_length(span.first_position + span.rows);
+    return true;
+}
+
+bool Program::is_finite(const View& view, size_t rows) const {
+    const Slot& slot = slots_[view.slot];
+    for (size_t row = 0; row < rows; ++row) {
+        const float* values = slot.block == 0 ? slot.floats.data + row * slot.floats.stride + view.offset
+                                              : slot.quantised.scales + row * slot.quantised.blocks;
+        const size_t count = slot.block == 0 ? view.width : slot.quantised.blocks;
+        for (size_t i = 0; i < count; ++i) {
+            if (!std::isfinite(values[i])) return false;
+        }
+    }
+    return true;
+}
+
+std::string Program::first_non_finite(const std::vector<int32_t>& tokens,
+                                      const std::vector<std::pair<KVCache*, size_t>>& sequences,
+                                      const std::vector<int32_t>& output_rows) {
+    const Step step = make_step(tokens, sequences, output_rows);
+    std::string found;
+    // On this thread alone: a buffer must be looked at before the next op may reuse its slot.
+    prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
+    for (OpCounter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
+    for (size_t index = 0; index < ops_.size() && found.empty(); ++index) {
+        Turn turn{step, slots_, kernels_, counters_[index].next, 1, scratch_[0].data()};
+        ops_[index]->run(turn);
+        const View* written = ops_[index]->written();
+        if (written != nullptr && !is_finite(*written, turn.rows_of(*written))) found = ops_[index]->label();
+    }
+    return found;
+}
+
+}  // namespace nybble

@@ -1,0 +1,146 @@
+// A compiled graph: a flat list of ops over slots of memory. One call runs one step for a batch of sequences; every
+// thread of the pool walks the whole list, claims parts of each op, and meets the others at a barrier after it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/memory.hpp"
+#include "kernels/registry.hpp"
+#include "program/kv_cache.hpp"
+#include "threads/thread_pool.hpp"
+
+namespace nybble {
+
+// A buffer: `width` features from `offset` of each row of a slot.
+struct View {
+    size_t slot;
+    size_t offset;
+    size_t width;
+};
+
+// Memory that buffers with disjoint lifetimes share. `block` is 0 for fp32, else that of int8 activations.
+struct Slot {
+    size_t width;
+    bool per_output;
+    size_t block;
+    FloatRows floats{};
+    QuantisedRows quantised{};
+};
+
+// New tokens of one sequence within a step.
+struct Span {
+    KVCache* cache;
+    size_t first_row;
+    size_t rows;
+    size_t first_position;
+};
+
+// What the ops of one step share.
+struct Step {
+    const int32_t* tokens;
+    size_t rows;
+    const int32_t* output_rows;
+    size_t outputs;
+    std::vector<Span> spans;
+    std::vector<size_t> span_of_row;
+    std::vector<float> cosines, sines;  // [row][head_dim / 2]
+
+    size_t position_of(size_t row) const {
+        const Span& span = spans[span_of_row[row]];
+        return span.first_position + row - span.first_row;
+    }
+};
+
+// One thread's part in one op.
+struct Turn {
+    const Step& step;
+    const std::vector<Slot>& slots;
+    const RowKernels& kernels;
+    std::atomic<size_t>& next;
+    size_t threads;
+    uint8_t* scratch;
+
+    // Call function(task) for tasks nobody has claimed yet, `chunk` successive ones at a time.
+    template <typename Function>
+    void share(size_t tasks, size_t chunk, const Function& function) {
+        for (size_t begin; (begin = next.fetch_add(chunk, std::memory_order_relaxed)) < tasks;) {
+            const size_t end = begin + chunk < tasks ? begin + chunk : tasks;
+            for (size_t task = begin; task < end; ++task) function(task);
+        }
+    }
+    size_t rows_of(const View& view) const { return slots[view.slot].per_output ? step.outputs : step.rows; }
+    FloatRows floats(const View& view) const {
+        const FloatRows& rows = slots[view.slot].floats;
+        return {rows.data + view.offset, rows.stride};
+    }
+};
+
+class Op {
+  public:
+    explicit Op(std::string label) : label_(std::move(label)) {}
+    virtual ~Op() = default;
+    virtual void run(Turn& turn) const = 0;
+    virtual size_t scratch_bytes() const { return 0; }
+    // The buffer this op writes; null when it writes only the KV cache.
+    virtual const View* written() const = 0;
+    const std::string& label() const { return label_; }
+
+  private:
+    std::string label_;
+};
+
+class Program {
+  public:
+    Program(std::shared_ptr<ThreadPool> threads, Isa isa, size_t head_dim, std::vector<double> inverse_frequencies);
+
+    size_t add_slot(size_t width, bool per_output, size_t block);
+    void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }
+    void set_logits(View logits) { logits_ = logits; }
+    const std::vector<Slot>& slots() const { return slots_; }
+    size_t vocabulary() const { return logits_.width; }
+
+    // Bytes of activations for steps of that many tokens and outputs.
+    size_t activation_bytes(size_t rows, size_t outputs) const;
+
+    // Run one step; `sequences` are (cache, number of new tokens), tokens in the same order. Writes one row of logits
+    // for each of `output_rows`. Caches grow by their new tokens unless `should_stop` (asked between ops on the calling
+    // thread) ended the step: then false.
+    bool run(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
+             const std::vector<int32_t>& output_rows, float* logits, const std::function<bool()>& should_stop);
+
+    // Run the step without growing the caches; the label of the first op that wrote a NaN or infinity, or "".
+    std::string first_non_finite(const std::vector<int32_t>& tokens,
+                                 const std::vector<std::pair<KVCache*, size_t>>& sequences,
+                                 const std::vector<int32_t>& output_rows);
+
+  private:
+    struct OpCounter {
+        alignas(64) std::atomic<size_t> next{0};
+    };
+
+    Step make_step(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
+                   const std::vector<int32_t>& output_rows) const;
+    void prepare_memory(size_t rows, size_t outputs);
+    // False when should_stop() ended it.
+    bool execute(const Step& step, const std::function<bool()>& should_stop);
+    bool is_finite(const View& view, size_t rows) const;
+
+    std::shared_ptr<ThreadPool> threads_;
+    const RowKernels& kernels_;
+    std::vector<double> inverse_frequencies_;
+    std::vector<Slot> slots_;
+    std::vector<std::unique_ptr<Op>> ops_;
+    View logits_{};
+    Memory activations_;
+    size_t memory_rows_ = 0, memory_outputs_ = 0;
+    std::vector<Memory> scratch_;
+    std::vector<OpCounter> counters_;
+};
+
+}  // namespace nybble

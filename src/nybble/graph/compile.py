@@ -1,0 +1,150 @@
+"""From a plan to a native program: packs the weights and writes down the ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _native
+from ..errors import ModelFileError
+from ..quant.blocks import dequantise
+from ..quant.tensor import Tensor
+from .ops import (
+    Add,
+    Attention,
+    Embed,
+    KVAppend,
+    Linear,
+    Op,
+    Quantise,
+    RMSNorm,
+    Rope,
+    RotateAppend,
+    SelectOutputs,
+    SwiGLU,
+)
+from .plan import Plan, Weights
+from .slots import assign_slots
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """A native program and the packed matrices it reads."""
+
+    program: _native.Program
+    matrices: dict[Weights, _native.PackedMatrix]
+
+
+def compile_plan(
+    plan: Plan,
+    threads: _native.ThreadPool,
+    release: Callable[[Tensor], None] = lambda tensor: None,
+    progress: Callable[[int], None] = lambda packed_bytes: None,
+) -> CompiledModel:
+    """Pack the weights of ``plan`` and build its program, to run on ``threads``.
+
+    ``release`` is called with each tensor that has been packed, so that its pages can be given back; ``progress`` with
+    the bytes of each packed matrix. Raises :class:`ModelFileError` for a scale that is not finite, MemoryError.
+    """
+    matrices = pack_matrices(plan, threads, release, progress)
+    graph = plan.graph
+    program = _native.Program(
+        threads,
+        plan.isa,
+        graph.vocabulary,
+        graph.layers,
+        graph.kv_heads,
+        graph.head_dim,
+        graph.inverse_frequencies.tolist(),
+    )
+    writer = _ProgramWriter(plan, program, matrices)
+    for op in graph.ops:
+        writer.write(op)
+    program.set_logits(writer.views[graph.logits])
+    return CompiledModel(program, matrices)
+
+
+def pack_matrices(
+    plan: Plan,
+    threads: _native.ThreadPool,
+    release: Callable[[Tensor], None],
+    progress: Callable[[int], None],
+) -> dict[Weights, _native.PackedMatrix]:
+    """Pack every stack of weights of ``plan`` into one block of memory, in the order a step reads them."""
+    memory = _native.WeightMemory(plan.weight_bytes)
+    packed: dict[Weights, _native.PackedMatrix] = {}
+    for stack, planned in plan.matrices.items():
+        tensors = [plan.graph.tensors[name] for name in stack]
+        parts = [(tensor.storage.ggml_id, tensor.rows) for tensor in tensors]
+        packed[stack], not_finite = _native.pack(memory, planned.offset, parts, planned.k, threads)
+        if not_finite is not None:
+            part, row = not_finite
+            raise ModelFileError(
+                tensors[part].file,
+                f"{tensors[part].name} row {row}",
+                "a block's scale or offset is not finite; expected at most 65504 (fp16)",
+            )
+        for tensor in tensors:
+            release(tensor)
+        progress(planned.bytes)
+    return packed
+
+
+class _ProgramWriter:
+    """Writes ops to a native program; knows where each buffer lies."""
+
+    def __init__(self, plan: Plan, program: _native.Program, matrices: dict[Weights, _native.PackedMatrix]) -> None:
+        self.plan = plan
+        self.program = program
+        self.matrices = matrices
+        slots = assign_slots(plan.graph)
+        native = [program.slot(shape.width, shape.per_output, shape.block) for shape in slots.shapes]
+        self.views = {
+            name: program.view(native[slots.slot_of[buffer.parent or name]], buffer.offset, buffer.width)
+            for name, buffer in plan.graph.buffers.items()
+        }
+
+    def vector(self, name: str | None) -> NDArray[np.float32] | None:
+        return None if name is None else np.ascontiguousarray(dequantise(self.plan.graph.tensors[name])).reshape(-1)
+
+    def write(self, op: Op) -> None:
+        program, view = self.program, self.views
+        match op:
+            case Embed():
+                program.embed(op.label, self.matrices[(op.table,)], view[op.output])
+            case RMSNorm():
+                weight = dequantise(self.plan.graph.tensors[op.weight]).reshape(-1)
+                program.rms_norm(op.label, view[op.input], weight, view[op.output], op.epsilon)
+            case Linear():
+                self.linear(op)
+            case RotateAppend():
+                inputs = (view[op.query], view[op.key], view[op.value])
+                norms = (self.vector(op.query_norm), self.vector(op.key_norm))
+                program.rotate_append(op.label, op.layer, *inputs, view[op.output], *norms, op.epsilon)
+            case Attention():
+                program.attention(op.label, op.layer, view[op.query], view[op.output], op.heads, op.scale)
+            case SwiGLU():
+                program.swiglu(op.label, view[op.gate], view[op.up], view[op.output])
+            case Add():
+                program.add(op.label, view[op.left], view[op.right], view[op.output])
+            case SelectOutputs():
+                program.select_outputs(op.label, view[op.input], view[op.output])
+            case Quantise():
+                program.quantise(op.label, view[op.input], view[op.output])
+            case Rope() | KVAppend():
+                raise AssertionError(f"{op.label}: lowering fuses this op")
+
+    def linear(self, op: Linear) -> None:
+        biases = [dequantise(self.plan.graph.tensors[name]).reshape(-1) for name in op.biases]
+        self.program.linear(
+            op.label,
+            self.views[op.input],
+            self.matrices[op.weights],
+            self.plan.choices[op.label].kernel.name,
+            self.views[op.output],
+            np.concatenate(biases) if biases else None,
+            None if op.residual is None else self.views[op.residual],
+        )

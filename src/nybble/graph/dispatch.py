@@ -1,0 +1,96 @@
+"""Which kernel computes a linear, and why each better one was refused: a table walk, not a decision tree."""
+
+from __future__ import annotations
+
+import enum
+import os
+from dataclasses import dataclass
+
+from .. import _native
+from ..errors import InvalidParameter, KernelUnavailable
+
+
+class Accuracy(enum.Enum):
+    """How activations enter the linears.
+
+    INT8 rounds them to int8 per block where the weights are quantised, as every fast engine does; F32 keeps them fp32.
+    """
+
+    INT8 = "int8"
+    F32 = "f32"
+
+    @classmethod
+    def parse(cls, name: str) -> Accuracy:
+        """The accuracy called ``name``; raises :class:`InvalidParameter` naming those there are."""
+        try:
+            return cls(name)
+        except ValueError:
+            names = ", ".join(accuracy.value for accuracy in cls)
+            raise InvalidParameter(f"accuracy {name!r} is not one of {names}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class LinearKernel:
+    """One line of the native registry.
+
+    ``weights`` is the packed type it reads (w4, w8, f16, bf16, f32), ``activations`` int8 or f32.
+    """
+
+    name: str
+    isa: str
+    weights: str
+    activations: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel chosen, and for each kernel that would have been better ``(name, why not)``."""
+
+    kernel: LinearKernel
+    refused: tuple[tuple[str, str], ...]
+
+
+def linear_kernels() -> tuple[LinearKernel, ...]:
+    """Every linear kernel of this build, the preferred ones first."""
+    return tuple(LinearKernel(*row) for row in _native.linear_kernels())
+
+
+def selected_isa() -> str:
+    """The instruction set to use: the best this CPU has, or the one ``NYBBLE_ISA`` names.
+
+    Raises :class:`KernelUnavailable` when that one is not available, listing those that are.
+    """
+    available = _native.available_isas()
+    forced = os.environ.get("NYBBLE_ISA", "")
+    if not forced:
+        return available[0]
+    if forced not in available:
+        raise KernelUnavailable(f"NYBBLE_ISA={forced} is not available here; available: {', '.join(available)}")
+    return forced
+
+
+def choose_linear_kernel(weights: str, accuracy: Accuracy, isa: str) -> Choice:
+    """The kernel for packed ``weights``: the first of the registry that fits ``accuracy`` and ``isa``.
+
+    Raises :class:`KernelUnavailable` if none does.
+    """
+    refused: list[tuple[str, str]] = []
+    available = _native.available_isas()
+    for kernel in linear_kernels():
+        if kernel.weights != weights:
+            continue
+        reason = _refusal(kernel, accuracy, isa, available)
+        if reason is None:
+            return Choice(kernel, tuple(refused))
+        refused.append((kernel.name, reason))
+    raise KernelUnavailable(f"no kernel of this build reads {weights} weights on {isa}")
+
+
+def _refusal(kernel: LinearKernel, accuracy: Accuracy, isa: str, available: list[str]) -> str | None:
+    if kernel.isa not in available:
+        return f"this CPU has no {kernel.isa}"
+    if kernel.isa != isa:
+        return f"NYBBLE_ISA={isa}"
+    if kernel.activations == "int8" and accuracy is Accuracy.F32:
+        return "rounds activations to int8; --accuracy f32 was asked for"
+    return None

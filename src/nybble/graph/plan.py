@@ -1,0 +1,91 @@
+"""What a graph will become on this machine, before any memory is taken: the lowered graph, kernels and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .. import _native
+from ..quant.tensor import Tensor
+from .dispatch import Accuracy, Choice, choose_linear_kernel
+from .graph import Graph
+from .ops import Embed, Linear
+from .passes.lower import lower
+
+Weights = tuple[str, ...]
+"""Names of the tensors stacked in one packed matrix."""
+
+ALIGNMENT = 4096
+"""Bytes to which packed matrices are aligned within the weight memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPlan:
+    """One packed matrix to be: ``n`` output channels of ``k``, ``bytes`` of it, at ``offset`` of the weight memory."""
+
+    tensors: Weights
+    n: int
+    k: int
+    weights: str
+    block: int
+    has_offsets: bool
+    bytes: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A lowered graph with a kernel for each linear (by label) and a packed matrix for each stack of weights."""
+
+    graph: Graph
+    isa: str
+    accuracy: Accuracy
+    choices: Mapping[str, Choice]
+    matrices: Mapping[Weights, PackedPlan]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all packed matrices."""
+        return sum(_aligned(matrix.bytes) for matrix in self.matrices.values())
+
+
+def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
+    """Lower ``graph`` and choose its kernels.
+
+    Raises :class:`~nybble.errors.KernelUnavailable` for weights no kernel reads.
+    """
+
+    def block_of(linear: Linear) -> int | None:
+        weights, block, _ = _native.packed_format(graph.tensors[linear.weights[0]].storage.ggml_id)
+        choice = choose_linear_kernel(weights, accuracy, isa)
+        return block if choice.kernel.activations == "int8" else None
+
+    lowered = lower(graph, block_of)
+    matrices: dict[Weights, PackedPlan] = {}
+    choices: dict[str, Choice] = {}
+    offset = 0
+    for op in lowered.ops:
+        if isinstance(op, Linear):
+            stack = op.weights
+        elif isinstance(op, Embed):
+            stack = (op.table,)
+        else:
+            continue
+        if stack not in matrices:
+            matrices[stack] = _plan_matrix([lowered.tensors[name] for name in stack], offset)
+            offset += _aligned(matrices[stack].bytes)
+        if isinstance(op, Linear):
+            choices[op.label] = choose_linear_kernel(matrices[stack].weights, accuracy, isa)
+    return Plan(lowered, isa, accuracy, choices, matrices)
+
+
+def _plan_matrix(tensors: list[Tensor], offset: int) -> PackedPlan:
+    ggml_id, k = tensors[0].storage.ggml_id, tensors[0].shape[1]
+    n = sum(tensor.shape[0] for tensor in tensors)
+    weights, block, has_offsets = _native.packed_format(ggml_id)
+    size = _native.packed_bytes(ggml_id, n, k)
+    return PackedPlan(tuple(tensor.name for tensor in tensors), n, k, weights, block, has_offsets, size, offset)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
