@@ -55,9 +55,7 @@ def check(graph: Graph) -> Graph:
         _check_cache(graph, op, appended)
     for name, buffer in graph.buffers.items():
         _require((buffer.parent or name) in written, name, "is never written")
-    _require(
-        len(appended) == graph.layers, "graph", f"{graph.layers} layers, but {len(appended)} KV caches are appended"
-    )
+    _require(len(appended) == graph.layers, "graph", f"only {len(appended)} of {graph.layers} KV caches are appended")
     return graph
 
 

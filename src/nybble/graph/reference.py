@@ -53,7 +53,7 @@ def quantise_rows(values: Array, block: int) -> tuple[Array, Array]:
     scales = np.abs(padded).max(axis=2) / 127
     divisors = np.where(scales == 0, 1, scales)
     codes = np.clip(np.rint(padded / divisors[:, :, None]), -127, 127)
-    return codes.reshape(rows, -1)[:, :width], scales
+    return codes.reshape(rows, blocks * block)[:, :width], scales
 
 
 def fake_quantise(values: Array, block: int) -> Array:
@@ -265,5 +265,5 @@ class _Step:
     def normed(self, values: Array, weight: str | None, epsilon: float) -> Array:
         if weight is None:
             return values
-        groups = values.reshape(len(values), -1, self.graph.tensors[weight].elements)
+        groups = values.reshape(-1, self.graph.tensors[weight].elements)
         return rms_norm(groups, self.tensor(weight), epsilon).reshape(values.shape)

@@ -1,0 +1,1 @@
+"""What the ops mean, and that the passes keep it."""

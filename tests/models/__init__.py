@@ -1,0 +1,1 @@
+"""Architectures against transformers, and configurations against hostile files."""
