@@ -145,17 +145,23 @@ def test_the_error_of_many_texts_names_the_element_and_its_byte() -> None:
         cursor_over(packed).prefixed_texts(2, "tokens", 100)
 
 
+def test_the_limit_holds_for_each_of_many_texts() -> None:
+    packed = b"".join(struct.pack("<Q", size) + b"x" * size for size in (5, 6))
+    assert cursor_over(packed).prefixed_texts(2, "tokens", 6) == ["xxxxx", "xxxxxx"]
+    with pytest.raises(ModelFileError, match=r"tokens\[1\] .*a string of 6 bytes is longer than the 5 allowed"):
+        cursor_over(packed).prefixed_texts(2, "tokens", 5)
+
+
 @pytest.mark.parametrize("count", [3, 2**31, 2**61, 2**63, 2**64 - 1])
 def test_counts_are_checked_before_anything_is_allocated(count: int) -> None:
     tracemalloc.start()
     try:
-        for read in (
-            lambda cursor: cursor.numbers("<f8", count, "array"),
-            lambda cursor: cursor.prefixed_texts(count, "array", 100),
-            lambda cursor: cursor.raw(count * 8, "array"),
-        ):
-            with pytest.raises(ModelFileError):
-                read(cursor_over(bytes(17)))
+        with pytest.raises(ModelFileError, match=f"{count} elements of at least 8 bytes each"):
+            cursor_over(bytes(17)).numbers("<f8", count, "array")
+        with pytest.raises(ModelFileError, match=f"{count} elements of at least 8 bytes each"):
+            cursor_over(bytes(17)).prefixed_texts(count, "array", 100)
+        with pytest.raises(ModelFileError, match=f"needs {8 * count} bytes"):
+            cursor_over(bytes(17)).raw(8 * count, "array")
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

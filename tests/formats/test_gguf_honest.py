@@ -93,7 +93,7 @@ TENSORS = st.tuples(
 )
 def test_what_the_gguf_package_writes_is_what_is_read(
     tmp_path_factory: pytest.TempPathFactory,
-    metadata: dict[str, object],
+    metadata: dict[str, bool | int | float | str | list[int] | list[str] | list[bool]],
     tensors: list[tuple[StorageType, int, list[int]]],
     alignment: int,
     seed: int,

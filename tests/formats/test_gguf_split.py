@@ -125,6 +125,12 @@ def test_shards_must_be_in_order(tmp_path: Path, order: tuple[int, ...], message
             open_gguf(path)
 
 
+def test_every_shard_must_say_the_same_count(tmp_path: Path) -> None:
+    paths = write(tmp_path, [shard(0), shard(1, count=4), shard(2)])
+    with pytest.raises(ModelFileError, match=r"00002-of-00003\.gguf: split\.count: expected 3, found 4"):
+        open_gguf(paths[0])
+
+
 @pytest.mark.parametrize("total", [-1, 0, 2, 4, 2**31 - 1])
 def test_the_number_of_tensors_must_agree(tmp_path: Path, total: int) -> None:
     paths = write(tmp_path, [shard(0), shard(1), shard(2, tensors=total)])

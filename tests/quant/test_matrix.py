@@ -70,11 +70,11 @@ def test_shapes_types_and_code_ranges(storage: StorageType, rows: int, row_block
     tensor = random_tensor(storage, (rows, row_blocks * storage.block_elements), seed)
     matrix, packed = to_matrix(tensor), PACKED_AS[storage]
     assert (matrix.bits, matrix.block) == (packed.bits, packed.block)
-    assert (matrix.codes.shape, matrix.codes.dtype) == (tensor.shape, np.uint8)
-    assert (matrix.scales.shape, matrix.scales.dtype) == ((rows, tensor.shape[1] // packed.block), np.float16)
+    assert (matrix.codes.shape, matrix.codes.dtype) == (tensor.shape, np.dtype(np.uint8))
+    assert (matrix.scales.shape, matrix.scales.dtype) == ((rows, tensor.shape[1] // packed.block), np.dtype(np.float16))
     assert (matrix.offsets is not None) == packed.has_offsets
     if matrix.offsets is not None:
-        assert (matrix.offsets.shape, matrix.offsets.dtype) == (matrix.scales.shape, np.float16)
+        assert (matrix.offsets.shape, matrix.offsets.dtype) == (matrix.scales.shape, np.dtype(np.float16))
     assert int(matrix.codes.max()) < 1 << matrix.bits
 
 
