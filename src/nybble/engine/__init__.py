@@ -1,1 +1,1 @@
-"""(room)"""
+"""Loaded models, sequences, sampling, generation and chats."""

@@ -1,0 +1,150 @@
+"""Producing text: the loop of sampling and decoding, and what it measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import InvalidParameter
+from ..tokenizer.decode_stream import DecodeStream
+from ..tokenizer.stop_strings import StopStrings
+from ..tokenizer.tokenizer import Tokenizer
+from .sampling import Sampler, SamplingOptions
+from .session import Session
+
+FinishReason = Literal["end", "stop", "length", "context", "cancelled"]
+"""Why an answer ended: the model's end token, a stop string, ``max_tokens``, a full context, or the caller."""
+
+
+@dataclass(slots=True)
+class Timings:
+    """What one answer took. Times in seconds; ``first_token`` is from the request to the first token."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    prefill: float = 0.0
+    first_token: float = 0.0
+    decode: float = 0.0
+
+    @property
+    def prefill_rate(self) -> float:
+        """Prompt tokens computed per second (reused ones not counted); 0 if nothing was measured."""
+        return (self.prompt_tokens - self.reused_tokens) / self.prefill if self.prefill else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens per second after the first; 0 if there was no second."""
+        return (self.generated_tokens - 1) / self.decode if self.decode and self.generated_tokens > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """What to generate: at most ``max_tokens`` tokens, ended early by any of ``stop``, chosen by ``sampling``."""
+
+    max_tokens: int
+    stop: tuple[str, ...]
+    sampling: SamplingOptions
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_tokens, bool) or not isinstance(self.max_tokens, int) or self.max_tokens < 1:
+            raise InvalidParameter(f"max_tokens is {self.max_tokens!r}; it must be a whole number of at least 1")
+        if any(not isinstance(text, str) or not text for text in self.stop):
+            raise InvalidParameter(
+                f"stop is {list(self.stop)!r}; each stop string must be a text of at least 1 character"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A finished answer: its text, its token ids (end token included), why it ended and what it took."""
+
+    text: str
+    ids: tuple[int, ...]
+    finish_reason: FinishReason
+    timings: Timings
+
+
+@dataclass(slots=True)
+class TextStream(Iterator[str]):
+    """An answer as it is made: iterate for pieces of text, none of them ending inside a character.
+
+    ``text``, ``ids``, ``finish_reason`` (None while it runs) and ``timings`` are up to date after each piece. Closing
+    it, or an interrupt, ends the work at once and leaves what was said so far.
+    """
+
+    session: Session
+    tokenizer: Tokenizer
+    prompt: Sequence[int]
+    options: GenerationOptions
+    text: str = ""
+    ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    timings: Timings = field(default_factory=Timings)
+    _pieces: Iterator[str] | None = None
+
+    def __next__(self) -> str:
+        if self._pieces is None:
+            self._pieces = self._generate()
+        try:
+            piece = next(self._pieces)
+        except BaseException:
+            self.close()
+            raise
+        self.text += piece
+        return piece
+
+    def close(self) -> None:
+        """End the answer here."""
+        if self.finish_reason is None:
+            self.finish_reason = "cancelled"
+        self._pieces = iter(())
+
+    def finish(self) -> Generation:
+        """Run to the end and return the whole answer."""
+        for _ in self:
+            pass
+        return Generation(self.text, tuple(self.ids), self.finish_reason or "cancelled", self.timings)
+
+    def _generate(self) -> Iterator[str]:
+        start = time.perf_counter()
+        sampler = Sampler(self.options.sampling)
+        decoder = DecodeStream(self.tokenizer)
+        stops = StopStrings(self.options.stop)
+        timings = self.timings
+        timings.prompt_tokens = len(self.prompt)
+        logits, timings.reused_tokens = self.session.prefill(self.prompt)
+        timings.prefill = time.perf_counter() - start
+        history = list(self.prompt)
+        while True:
+            token = sampler.sample(logits, history)
+            history.append(token)
+            self.ids.append(token)
+            now = time.perf_counter()
+            timings.generated_tokens += 1
+            if timings.generated_tokens == 1:
+                first = now
+                timings.first_token = now - start
+            timings.decode = now - first
+            ended = token in self.tokenizer.end_tokens
+            piece, stopped = stops.push("" if ended else decoder.push(token))
+            if piece:
+                yield piece
+            if stopped:
+                self.finish_reason = "stop"
+                return
+            if ended:
+                self.finish_reason = "end"
+            elif timings.generated_tokens == self.options.max_tokens:
+                self.finish_reason = "length"
+            elif self.session.is_full:
+                self.finish_reason = "context"
+            if self.finish_reason is not None:
+                break
+            logits = self.session.decode(token)
+        rest, stopped = stops.push(decoder.finish())
+        rest += "" if stopped else stops.finish()
+        if rest:
+            yield rest

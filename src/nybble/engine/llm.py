@@ -1,0 +1,183 @@
+"""A loaded model: what ``nybble.load`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidParameter, TemplateError
+from ..graph.plan import Plan
+from ..tokenizer.chat_template import ChatTemplate, conversation_ids
+from ..tokenizer.tokenizer import Tokenizer
+from .generation import Generation, GenerationOptions, TextStream
+from .memory import MemoryNeeded
+from .sampling import SamplingOptions
+from .session import Runner, Session
+
+if TYPE_CHECKING:
+    from .chat import Chat
+
+DEFAULT_MAX_TOKENS = 512
+
+Message = Mapping[str, str]
+"""A turn of a conversation: ``role`` (system, user or assistant) and ``content``."""
+
+
+class SamplingParameters(TypedDict, total=False):
+    """Keyword arguments that override the model's own :class:`SamplingOptions`."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Where a model came from and how it was loaded. ``load_seconds`` is from the call to the loaded model."""
+
+    path: Path
+    architecture: str
+    threads: int
+    plan: Plan
+    memory: MemoryNeeded
+    load_seconds: float
+    sampling_origins: Mapping[str, str]
+
+
+class LLM:
+    """A model ready to run. Made by :func:`nybble.load`.
+
+    ``context_length`` is the most tokens a sequence may have, ``default_sampling`` what the model's author recommends,
+    or greedy. One step runs at a time; calls from several threads take turns.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        context_length: int,
+        default_sampling: SamplingOptions,
+        info: ModelInfo,
+    ) -> None:
+        self._runner = runner
+        self._template = template
+        self.tokenizer = tokenizer
+        self.context_length = context_length
+        self.default_sampling = default_sampling
+        self.info = info
+        self._session = self.new_session()
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model says how a conversation is written."""
+        return self._template is not None
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids, and of logits per token."""
+        return self._runner.graph.vocabulary
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of ``text``, with a beginning-of-sequence token if the model wants one.
+
+        Control tokens spelled in ``text`` stay plain text.
+        """
+        return self.tokenizer.encode(text, add_bos=True)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``; control tokens are left out."""
+        self._check_ids(ids)
+        return self.tokenizer.decode(list(ids))
+
+    def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Logits after each token of ``ids``: fp32 (len(ids), vocabulary).
+
+        Raises :class:`~nybble.errors.InvalidParameter` for no ids or an id outside the vocabulary, and
+        :class:`~nybble.errors.ContextOverflow` for more than the context holds.
+        """
+        self._check_ids(ids)
+        return self._session.all_logits(ids)
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        raw: bool = False,
+        stop: Sequence[str] = (),
+        **sampling: Unpack[SamplingParameters],
+    ) -> TextStream:
+        """Answer ``prompt`` piece by piece.
+
+        The prompt is one user message in the model's chat template; ``raw`` (or a model without a template) continues
+        it as plain text. Sampling parameters not given are the model's own.
+        """
+        ids = self.tokenize(prompt) if raw or self._template is None else self.conversation([_user(prompt)])
+        return self.continue_ids(ids, self._session, self.options(max_tokens, stop, sampling))
+
+    def generate(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        raw: bool = False,
+        stop: Sequence[str] = (),
+        **sampling: Unpack[SamplingParameters],
+    ) -> Generation:
+        """Like :meth:`stream`, but returns the whole answer."""
+        return self.stream(prompt, max_tokens=max_tokens, raw=raw, stop=stop, **sampling).finish()
+
+    def chat(self, system: str | None = None) -> Chat:
+        """A new conversation, with an optional system message.
+
+        Raises :class:`~nybble.errors.TemplateError` if the model has no chat template.
+        """
+        from .chat import Chat
+
+        if self._template is None:
+            raise TemplateError(f"{self.info.path}: the model has no chat template; use stream(prompt, raw=True)")
+        return Chat(self, system)
+
+    def conversation(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of a conversation in the model's chat template, ready for the assistant's next turn."""
+        if self._template is None:
+            raise TemplateError(f"{self.info.path}: the model has no chat template")
+        return conversation_ids(self.tokenizer, self._template, messages)
+
+    def new_session(self) -> Session:
+        """A sequence of its own, with its own KV cache."""
+        return Session(self._runner, self.context_length)
+
+    def options(self, max_tokens: int, stop: Sequence[str], sampling: SamplingParameters) -> GenerationOptions:
+        """Options with the model's own sampling where ``sampling`` says nothing."""
+        unknown = set(sampling) - {field.name for field in fields(SamplingOptions)}
+        if unknown:
+            known = ", ".join(field.name for field in fields(SamplingOptions))
+            raise InvalidParameter(f"unknown parameter {min(unknown)!r}; sampling parameters are {known}")
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        return GenerationOptions(max_tokens, stops, replace(self.default_sampling, **sampling))
+
+    def continue_ids(self, ids: Sequence[int], session: Session, options: GenerationOptions) -> TextStream:
+        """Continue ``ids`` in ``session``, reusing what it has of them."""
+        self._check_ids(ids)
+        return TextStream(session, self.tokenizer, tuple(ids), options)
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        if not len(ids):
+            raise InvalidParameter("the prompt is empty: there is nothing to continue")
+        for token in ids:
+            if not 0 <= token < self.vocabulary:
+                raise InvalidParameter(f"token id {token} is not one of 0..{self.vocabulary - 1}")
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}

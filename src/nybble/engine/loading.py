@@ -1,0 +1,99 @@
+"""From a model's name to a model ready to run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import _native
+from ..errors import InvalidParameter
+from ..formats.checkpoint import Checkpoint
+from ..formats.open import open_checkpoint
+from ..graph.compile import compile_plan
+from ..graph.dispatch import Accuracy, selected_isa
+from ..graph.plan import Plan, plan
+from ..hub.resolve import resolve
+from ..machine.cpus import allowed_cpus
+from ..machine.memory import available_memory
+from ..models.build import build_graph
+from ..tokenizer.chat_template import ChatTemplate, chat_template_from_gguf
+from ..tokenizer.gguf_tokenizer import tokenizer_from_gguf
+from .llm import LLM, ModelInfo
+from .memory import fitting_context
+from .sampling import default_origins, defaults_from_metadata
+from .session import STEP_TOKENS, Runner
+
+if TYPE_CHECKING:
+    from ..hub.progress import Progress
+
+LONGEST_DEFAULT_CONTEXT = 8192
+"""A model that allows more gets this much unless asked for more: the KV cache is reserved for all of it."""
+
+MOST_THREADS = 1024
+
+
+def load(
+    model: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    context_length: int | None = None,
+    accuracy: str = "int8",
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> LLM:
+    """Load a model.
+
+    ``model`` is a name from ``nybble models``, a path to a GGUF file, or ``org/repo[:file-or-quant]`` of a hub; None is
+    the default model. What is not here is fetched, unless ``offline``; ``progress`` is told how far that is.
+    ``threads``: by default one for each CPU this process may use. ``context_length`` in tokens: by default the model's
+    own, at most 8192, less if memory is short. ``accuracy``: "int8" or "f32" activations in the linears.
+
+    Raises :class:`~nybble.errors.NybbleError`: not found, not fetched, malformed, unsupported, or too large.
+    """
+    start = time.perf_counter()
+    path = resolve(None if model is None else str(model), offline=offline, progress=progress)
+    return _load_file(path, threads, context_length, Accuracy.parse(accuracy), start)
+
+
+def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
+    """Open a model file and decide what it will become here, without packing anything."""
+    checkpoint = open_checkpoint(path)
+    return checkpoint, plan(build_graph(checkpoint), accuracy, selected_isa())
+
+
+def _load_file(path: Path, threads: int | None, context_length: int | None, accuracy: Accuracy, start: float) -> LLM:
+    count = _thread_count(threads)
+    checkpoint, planned = plan_file(path, accuracy)
+    limit = planned.graph.context_length
+    if context_length is not None and not 1 <= context_length <= limit:
+        raise InvalidParameter(f"context_length is {context_length}; this model takes from 1 to {limit} tokens")
+    memory = fitting_context(
+        planned, context_length, min(limit, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS, available_memory()
+    )
+    metadata, file = checkpoint.metadata, str(path)
+    tokenizer = tokenizer_from_gguf(metadata, file)
+    template: ChatTemplate | None = chat_template_from_gguf(metadata, file)
+    sampling = defaults_from_metadata(metadata)
+    compiled = compile_plan(planned, _native.ThreadPool(count), checkpoint.release)
+    info = ModelInfo(
+        path=path,
+        architecture=checkpoint.architecture,
+        threads=count,
+        plan=planned,
+        memory=memory,
+        load_seconds=time.perf_counter() - start,
+        sampling_origins=default_origins(metadata),
+    )
+    runner = Runner(compiled.program, planned.graph, threading.Lock())
+    return LLM(runner, tokenizer, template, memory.context_length, sampling, info)
+
+
+def _thread_count(threads: int | None) -> int:
+    if threads is None:
+        return allowed_cpus().count
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+        raise InvalidParameter(f"threads is {threads!r}; it must be a whole number from 1 to {MOST_THREADS}")
+    return threads

@@ -1,0 +1,68 @@
+"""What loading a model will take, computed before anything is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import _native
+from ..errors import InsufficientMemory
+from ..graph.plan import Plan
+from ..graph.slots import assign_slots
+from ..machine.memory import MemoryAvailable
+
+RUNTIME_BYTES = 64 << 20
+"""Python, the tokenizer and the kernels' scratch, rounded up (about 50 MB resident with SmolLM2's tokenizer)."""
+
+SMALLEST_CONTEXT = 512
+"""A default context is not made shorter than this to fit memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeded:
+    """Bytes by purpose; ``kv_cache`` is that of one full sequence of ``context_length`` tokens."""
+
+    weights: int
+    kv_cache: int
+    activations: int
+    runtime: int
+    context_length: int
+
+    @property
+    def total(self) -> int:
+        """All of it, in bytes."""
+        return self.weights + self.kv_cache + self.activations + self.runtime
+
+
+def memory_needed(plan: Plan, context_length: int, step_tokens: int) -> MemoryNeeded:
+    """What ``plan`` takes with one sequence of ``context_length`` and steps of up to ``step_tokens`` tokens."""
+    graph = plan.graph
+    features = 0
+    for shape in assign_slots(graph).shapes:
+        rows = 1 if shape.per_output else step_tokens
+        features += rows * shape.width * (4 if shape.block == 0 else 2)
+    kv_cache = _native.KVCache.bytes_for(graph.layers, graph.kv_heads, graph.head_dim, context_length)
+    return MemoryNeeded(plan.weight_bytes, kv_cache, features, RUNTIME_BYTES, context_length)
+
+
+def fitting_context(
+    plan: Plan, requested: int | None, default: int, step_tokens: int, available: MemoryAvailable
+) -> MemoryNeeded:
+    """The memory for ``requested`` tokens of context, or for ``default``, halved until it fits, when None.
+
+    Raises :class:`InsufficientMemory` with all figures when it does not fit.
+    """
+    needed = memory_needed(plan, default if requested is None else requested, step_tokens)
+    while requested is None and needed.total > available.bytes and needed.context_length // 2 >= SMALLEST_CONTEXT:
+        needed = memory_needed(plan, needed.context_length // 2, step_tokens)
+    if needed.total > available.bytes:
+        raise InsufficientMemory(
+            f"this needs {_mb(needed.total)} (weights {_mb(needed.weights)}, KV cache {_mb(needed.kv_cache)} for "
+            f"{needed.context_length} tokens, activations {_mb(needed.activations)}, runtime {_mb(needed.runtime)}) "
+            f"but {_mb(available.bytes)} are available ({available.limited_by}); "
+            "lower the context length (--context) or use a smaller model"
+        )
+    return needed
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
