@@ -1,1 +1,1 @@
-"""(room)"""
+"""Text to token ids and back, the streams of decoded text, and chat templates."""

@@ -1,0 +1,58 @@
+"""The tokeniser a GGUF file describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import ModelFileError, UnsupportedFeature
+from .byte_level import ByteLevelCodec
+from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from .sentence_piece import SentencePieceCodec
+from .tokenizer import Tokenizer
+from .unigram import UnigramCodec
+from .vocabulary import vocabulary_from_gguf
+
+_MODEL_KEY = "tokenizer.ggml.model"
+_PRE_KEY = "tokenizer.ggml.pre"
+
+
+def tokenizer_from_gguf(metadata: Mapping[str, object], file: str) -> Tokenizer:
+    """Build the tokeniser from the ``tokenizer.ggml.*`` keys of ``metadata``; ``file`` is its name in messages.
+
+    Raises ModelFileError for keys that are missing, malformed or contradict each other, UnsupportedFeature for
+    tokeniser models and pre-tokenisers nybble does not know. Where the pre-tokeniser is missing, logs a warning and
+    uses ``default``.
+    """
+    model = metadata.get(_MODEL_KEY)
+    if not isinstance(model, str):
+        raise ModelFileError(file, _MODEL_KEY, "missing or not a text; the file does not say what its tokeniser is")
+    if model == "gpt2":
+        rules = _pre_tokenizer(metadata, file)
+        vocabulary = vocabulary_from_gguf(metadata, file, adds_beginning_of_sequence=rules.adds_beginning_of_sequence)
+        return Tokenizer(vocabulary, ByteLevelCodec(vocabulary, metadata, rules))
+    if model == "llama":
+        vocabulary = vocabulary_from_gguf(metadata, file, adds_beginning_of_sequence=True)
+        return Tokenizer(vocabulary, SentencePieceCodec(vocabulary, metadata))
+    if model == "t5":
+        vocabulary = vocabulary_from_gguf(metadata, file, adds_beginning_of_sequence=False)
+        return Tokenizer(vocabulary, UnigramCodec(vocabulary, metadata))
+    raise UnsupportedFeature(f"{file}: {_MODEL_KEY}: {model!r} is not supported; nybble has gpt2, llama and t5")
+
+
+def _pre_tokenizer(metadata: Mapping[str, object], file: str) -> PreTokenizer:
+    name = metadata.get(_PRE_KEY)
+    if name is None or name == "":
+        import logging
+
+        logging.getLogger(__name__).warning(
+            "%s: %s is missing; words are cut by the rules of 'default', which may make answers worse. "
+            "Convert the model again with a current converter.",
+            file,
+            _PRE_KEY,
+        )
+        name = "default"
+    rules = PRE_TOKENIZERS.get(name) if isinstance(name, str) else None
+    if rules is None:
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        raise UnsupportedFeature(f"{file}: {_PRE_KEY}: {name!r} is not supported; nybble has {known}")
+    return rules
