@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from nybble.graph.graph import Graph
 from nybble.graph.ops import Add, Linear, RMSNorm
 from nybble.graph.passes.fold_residuals import fold_residuals
+from nybble.graph.passes.merge_linears import merge_linears
 
 from .small import assert_same, embedded, labels, random_graphs, tensor
 
@@ -27,6 +28,7 @@ def graph_of(*ops) -> Graph:
 @given(random_graphs())
 def test_random_graphs_compute_the_same(graph: Graph) -> None:
     assert_same(graph, fold_residuals(graph))
+    assert_same(graph, fold_residuals(merge_linears(graph)))  # a side may be a view
 
 
 @pytest.mark.parametrize("sides", [("x", "a"), ("a", "x")])
@@ -65,6 +67,13 @@ def test_a_chain_of_residuals_folds_all() -> None:
     after = fold_residuals(before)
     assert labels(after) == ["Embed", "Linear", "Linear"]
     assert_same(before, after)
+
+
+def test_a_view_of_a_merged_linear_is_not_its_output() -> None:
+    before = merge_linears(
+        graph_of(Linear("first", "x", ("w",), "a"), Linear("second", "x", ("v",), "b"), Add("sum", "x", "a", "logits"))
+    )
+    assert fold_residuals(before).ops == before.ops
 
 
 @pytest.mark.parametrize(

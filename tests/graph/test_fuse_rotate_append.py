@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from nybble.graph.graph import Graph, buffer_written
+from nybble.graph.graph import Buffer, Graph, buffer_written
 from nybble.graph.ops import Add, Attention, KVAppend, Op, RMSNorm, Rope, RotateAppend
 from nybble.graph.passes.fuse_rotate_append import fuse_rotate_append
+from nybble.graph.passes.merge_linears import merge_linears
 
 from .small import HEAD_DIM, KEY_WIDTH, assert_same, embedded, labels, random_graphs, tensor
 
@@ -32,6 +33,7 @@ def graph_of(*ops: Op, layers: int = 1) -> Graph:
 @given(random_graphs(storages=("F32",)))
 def test_random_graphs_compute_the_same(graph: Graph) -> None:
     assert_same(graph, fuse_rotate_append(graph))
+    assert_same(graph, fuse_rotate_append(merge_linears(graph)))  # q, k and v are views
 
 
 @pytest.mark.parametrize("normed", ["", "q", "k", "qk"])
@@ -64,6 +66,14 @@ def test_a_norm_of_the_whole_width_stays_before_the_fused_op() -> None:
     after = fuse_rotate_append(before)
     assert labels(after) == ["Embed", "RMSNorm", "RotateAppend", "Attention"]
     assert_same(before, after)
+
+
+def test_a_view_of_the_rotated_query_counts_as_a_reader() -> None:
+    """Guards against moving the rotation behind an op that reads part of its result."""
+    ops = (ROPE_Q, ROPE_K, Add("sum", "part", "part", "a"), APPEND, ATTENTION)
+    widths = {**dict.fromkeys(("rq", "rk", "logits"), KEY_WIDTH), "part": Buffer(4, parent="rq", offset=4), "a": 4}
+    graph = embedded(KEY_WIDTH, *ops, widths=widths, layers=1)
+    assert fuse_rotate_append(graph).ops == graph.ops
 
 
 UNTOUCHED = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,3 +95,12 @@ def test_a_residual_the_logits_and_other_inputs_are_left_alone() -> None:
     )
     graph = embedded(32, *ops, widths=dict.fromkeys(("a", "b", "c", "logits"), 32), tensors=square)
     assert merge_linears(graph).ops == graph.ops
+
+
+def test_a_linear_that_has_views_already_is_left_alone() -> None:
+    graph = three()
+    widths = {**graph.buffers, "part": Buffer(2, parent="query", offset=2)}
+    before = replace(graph, buffers=widths)
+    after = merge_linears(before)
+    assert [op.weights for op in after.ops if isinstance(op, Linear)] == [("w0",), ("w1", "w2")]
+    assert_same(before, after)

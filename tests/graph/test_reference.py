@@ -120,6 +120,15 @@ def test_attention_is_causal_and_grouped_and_rounds_the_cache(heads: int) -> Non
             np.testing.assert_allclose(found[row, head * HEAD_DIM : (head + 1) * HEAD_DIM], expected, rtol=1e-10)
 
 
+def test_attention_with_huge_scores() -> None:
+    """Guards against overflow in the softmax: a score of 100,000 takes all the weight, in fp32 too."""
+    table = tensor("table", np.repeat([[400.0], [300.0]], KEY_WIDTH, axis=1))
+    ops = (KVAppend("append", 0, "x", "x"), Attention("attention", 0, "x", "y", 2, 2, HEAD_DIM, 0.1))
+    graph = embedded(KEY_WIDTH, *ops, widths={"y": KEY_WIDTH}, tensors=[table], layers=1, logits="y")
+    expected = np.full((2, KEY_WIDTH), 400.0)
+    np.testing.assert_array_equal(values_of(graph, [0, 1], np.float32), expected)
+
+
 def test_rotate_append_is_norm_rope_and_append() -> None:
     tensors = [tensor("qn", RANDOM.normal(size=HEAD_DIM)), tensor("kn", RANDOM.normal(size=HEAD_DIM))]
     heads = (2, 2, HEAD_DIM, 0.25)

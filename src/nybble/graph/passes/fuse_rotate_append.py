@@ -71,4 +71,4 @@ def _fits(uses: Uses, query: _Rotated, key: _Rotated, position: int) -> bool:
     epsilons = {norm.epsilon for norm in (query.norm, key.norm) if norm is not None}
     written = max(uses.written_at(query.source), uses.written_at(key.source))
     read = min(uses.readers[query.rope.output])
-    return len(epsilons) <= 1 and written < position < read and uses.is_whole(query.rope.output)
+    return len(epsilons) <= 1 and written < position < read

@@ -13,7 +13,10 @@ from ..ops import Op
 
 
 class Uses:
-    """Where the buffers of a graph are written and read, as positions in ``graph.ops``."""
+    """Where the buffers of a graph are written and read, as positions in ``graph.ops``.
+
+    To read a view is to read its parent too.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -23,6 +26,8 @@ class Uses:
         for position, op in enumerate(graph.ops):
             for name in buffers_read(op):
                 self.readers[name].append(position)
+                if (parent := graph.buffers[name].parent) is not None:
+                    self.readers[parent].append(position)
             output = buffer_written(op)
             if output is not None:
                 self.writer[output] = position
