@@ -1,1 +1,1 @@
-"""(room)"""
+"""From the name of a model to a file on this machine."""

@@ -1,0 +1,75 @@
+"""What the Hugging Face cache holds, read without the network.
+
+The cache belongs to huggingface_hub and is shared by every program that uses the hub. Its layout, with
+``models--org--repo/snapshots/commit/file`` linking to a blob, is documented in the guide "Understand caching".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ModelNotFound
+from .choice import choose, list_choices
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """A complete GGUF model in the cache.
+
+    ``name`` is ``org/repo:file``, ``path`` its first file, ``size`` the bytes of all its files.
+    """
+
+    name: str
+    path: Path
+    size: int
+    quantisation: str | None
+
+
+def repository_directory(repository: str) -> Path:
+    """Where the cache keeps a repository."""
+    return _directory() / f"models--{repository.replace('/', '--')}"
+
+
+def find_cached(repository: str, selector: str | None) -> Path | None:
+    """The first file of the model that the selector means in the newest snapshot that has it; None if none has."""
+    for snapshot in _snapshots(repository_directory(repository)):
+        try:
+            return snapshot / choose(_files_below(snapshot), selector, repository).files[0]
+        except ModelNotFound:
+            continue
+    return None
+
+
+def list_cached() -> list[CachedModel]:
+    """All complete models, by name; where several snapshots have one, that of the newest."""
+    models: dict[str, CachedModel] = {}
+    for folder in _directory().glob("models--*--*"):
+        repository = folder.name.removeprefix("models--").replace("--", "/", 1)
+        for snapshot in _snapshots(folder):
+            for choice in list_choices(_files_below(snapshot)):
+                name = f"{repository}:{choice.name}"
+                if name not in models and not choice.missing and not choice.is_companion:
+                    paths = [snapshot / file for file in choice.files]
+                    size = sum(path.stat().st_size for path in paths)
+                    models[name] = CachedModel(name, paths[0], size, choice.quantisation)
+    return [models[name] for name in sorted(models)]
+
+
+def _directory() -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def _snapshots(repository: Path) -> list[Path]:
+    """Newest first."""
+    try:
+        return sorted((repository / "snapshots").iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return []
+
+
+def _files_below(snapshot: Path) -> list[str]:
+    """Files that are there: a link whose blob was deleted is not."""
+    return [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
