@@ -168,13 +168,14 @@ def test_a_file_where_the_cache_should_be(tmp_path, entry):
         ModelCache(tmp_path / "file").store(entry, 0, deliver)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_directory(tmp_path, entry):
     """Guards a cache the user may read only: what is there works, what is not is one line."""
     shared = ModelCache(tmp_path)
     path = shared.store(entry, 0, deliver)
     for directory in (tmp_path, tmp_path / "models", tmp_path / "models/toy", tmp_path / "locks"):
         directory.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("this user may write anywhere")
     assert shared.store(entry, 0, unexpected) == path
     with pytest.raises(DownloadFailed, match="Permission denied"):
         shared.store(replace(entry, name="other"), 0, deliver)

@@ -52,7 +52,7 @@ def test_download_choose_and_reuse(hub, resolver, tmp_path):
     assert Path(by_label["path"]).read_bytes() == Q8
     assert Path(preferred["path"]).read_bytes() == Q4
     size = len(Q8)
-    stages = {"downloading org/toy/toy-Q8_0.gguf": [size, size], "checking toy-Q8_0.gguf": [size, size]}
+    stages = {"downloading toy-Q8_0.gguf": [size, size], "checking toy-Q8_0.gguf": [size, size]}
     assert (by_label["stages"], by_file["stages"]) == (stages, {})
     assert len(hub.downloads()) == 2
     # Now everything is there: online the hub is only asked what is current, offline it is not asked at all.

@@ -41,7 +41,7 @@ def test_the_real_pip_delivers(resolver, catalogue, wheel, tmp_path):
     assert Path(first["path"]).read_bytes() == MODEL
     size = wheel.stat().st_size
     assert first["stages"] == {
-        "downloading toy-model==1.0 from PyPI": [size, size],
+        "downloading toy-model==1.0": [size, size],
         f"checking {wheel.name}": [size, size],
         "unpacking Toy-Model.Q4_1.gguf": [len(MODEL), len(MODEL)],
     }

@@ -9,7 +9,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ..errors import DownloadFailed, ModelNotFound, NybbleError
 from .cache import Fetched
@@ -84,7 +84,7 @@ def fetch_file(source: HubSource, workspace: Path, size: int, progress: Progress
     with (
         _hub_errors(source.repository),
         _silent_client(),
-        watched(workspace, f"downloading {source.repository}/{source.file}", size, progress),
+        watched(workspace, f"downloading {PurePosixPath(source.file).name}", size, progress),
     ):
         path = Path(
             hf_hub_download(source.repository, source.file, revision=source.revision, local_dir=workspace / "hub")
@@ -119,7 +119,9 @@ def _download(repository: str, revision: str, file: str, remote: _RemoteFile, *,
     if isinstance(cached, str) and remote.size in (None, Path(cached).stat().st_size):
         return Path(cached)
     blobs = repository_directory(repository) / "blobs"
-    watching = watched(blobs, f"downloading {repository}/{file}", remote.size or 0, progress if remote.size else None)
+    watching = watched(
+        blobs, f"downloading {PurePosixPath(file).name}", remote.size or 0, progress if remote.size else None
+    )
     with _silent_client(), watching:
         # A cached file of another size is damaged; the client would hand it out as it is.
         path = Path(hf_hub_download(repository, file, revision=revision, force_download=isinstance(cached, str)))

@@ -60,15 +60,17 @@ def _new_bars() -> RichProgress:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as RichProgress
+    from rich.table import Column
 
     return RichProgress(
-        # Stages hold file names: brackets in them are no markup.
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        # Stages hold file names: brackets in them are no markup, and long ones are cut before the numbers are.
+        TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=16),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        expand=True,
     )
 
 

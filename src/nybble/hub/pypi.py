@@ -63,7 +63,7 @@ def _download(source: PyPISource, workspace: Path, progress: Progress | None) ->
         # Meant for installs; a download changes no environment.
         "PIP_REQUIRE_VIRTUALENV": "0",
     }
-    stage = f"downloading {requirement} from PyPI"
+    stage = f"downloading {requirement}"
     with watched(workspace, stage, source.wheel_size, progress), log.open("wb") as output:
         try:
             process = subprocess.Popen(
