@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 from .generation import TextStream
-from .llm import DEFAULT_MAX_TOKENS, LLM, Message, SamplingParameters
+from .llm import DEFAULT_MAX_TOKENS, LLM, Message, SamplingParameters, opening
 
 
 class Reply(Iterator[str]):
@@ -41,7 +41,7 @@ class Chat:
     def __init__(self, model: LLM, system: str | None = None) -> None:
         self._model = model
         self._session = model.new_session()
-        self._opening: list[Message] = [] if system is None else [{"role": "system", "content": system}]
+        self._opening = opening(system)
         self._messages = list(self._opening)
 
     @property

@@ -56,14 +56,15 @@ class LLM:
     """A model ready to run. Made by :func:`nybble.load`.
 
     ``context_length`` is the most tokens a sequence may have, ``default_sampling`` what the model's author recommends,
-    or greedy. One step runs at a time; calls from several threads take turns.
+    or greedy. One step runs at a time; calls from several threads take turns. A ``template`` that is an error is raised
+    when it is needed: plain text can be continued without one.
     """
 
     def __init__(
         self,
         runner: Runner,
         tokenizer: Tokenizer,
-        template: ChatTemplate | None,
+        template: ChatTemplate | TemplateError | None,
         context_length: int,
         default_sampling: SamplingOptions,
         info: ModelInfo,
@@ -113,15 +114,22 @@ class LLM:
         *,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         raw: bool = False,
+        system: str | None = None,
         stop: Sequence[str] = (),
         **sampling: Unpack[SamplingParameters],
     ) -> TextStream:
         """Answer ``prompt`` piece by piece.
 
-        The prompt is one user message in the model's chat template; ``raw`` (or a model without a template) continues
-        it as plain text. Sampling parameters not given are the model's own.
+        The prompt is one user message in the model's chat template, after the ``system`` message if there is one;
+        ``raw`` (or a model without a template) continues it as plain text. Sampling parameters not given are the
+        model's own.
         """
-        ids = self.tokenize(prompt) if raw or self._template is None else self.conversation([_user(prompt)])
+        if system is not None and raw:
+            raise InvalidParameter("a system message needs the chat template, which raw leaves out; give one of them")
+        if raw or (self._template is None and system is None):
+            ids = self.tokenize(prompt)
+        else:
+            ids = self.conversation([*opening(system), {"role": "user", "content": prompt}])
         return self.continue_ids(ids, self._session, self.options(max_tokens, stop, sampling))
 
     def generate(
@@ -130,11 +138,12 @@ class LLM:
         *,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         raw: bool = False,
+        system: str | None = None,
         stop: Sequence[str] = (),
         **sampling: Unpack[SamplingParameters],
     ) -> Generation:
         """Like :meth:`stream`, but returns the whole answer."""
-        return self.stream(prompt, max_tokens=max_tokens, raw=raw, stop=stop, **sampling).finish()
+        return self.stream(prompt, max_tokens=max_tokens, raw=raw, system=system, stop=stop, **sampling).finish()
 
     def chat(self, system: str | None = None) -> Chat:
         """A new conversation, with an optional system message.
@@ -143,15 +152,15 @@ class LLM:
         """
         from .chat import Chat
 
-        if self._template is None:
-            raise TemplateError(f"{self.info.path}: the model has no chat template; use stream(prompt, raw=True)")
+        self._chat_template()
         return Chat(self, system)
 
     def conversation(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation in the model's chat template, ready for the assistant's next turn."""
-        if self._template is None:
-            raise TemplateError(f"{self.info.path}: the model has no chat template")
-        return conversation_ids(self.tokenizer, self._template, messages)
+        """Token ids of a conversation in the model's chat template, ready for the assistant's next turn.
+
+        Raises :class:`~nybble.errors.TemplateError` if there is none or it refuses the conversation.
+        """
+        return conversation_ids(self.tokenizer, self._chat_template(), messages)
 
     def new_session(self) -> Session:
         """A sequence of its own, with its own KV cache."""
@@ -171,6 +180,13 @@ class LLM:
         self._check_ids(ids)
         return TextStream(session, self.tokenizer, tuple(ids), options)
 
+    def _chat_template(self) -> ChatTemplate:
+        if self._template is None:
+            raise TemplateError(f"{self.info.path}: the model has no chat template, so it can only continue plain text")
+        if isinstance(self._template, TemplateError):
+            raise self._template
+        return self._template
+
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not len(ids):
             raise InvalidParameter("the prompt is empty: there is nothing to continue")
@@ -179,5 +195,6 @@ class LLM:
                 raise InvalidParameter(f"token id {token} is not one of 0..{self.vocabulary - 1}")
 
 
-def _user(text: str) -> Message:
-    return {"role": "user", "content": text}
+def opening(system: str | None) -> list[Message]:
+    """The messages before the first turn: the system message, if there is one."""
+    return [] if system is None else [{"role": "system", "content": system}]

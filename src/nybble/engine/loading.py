@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import _native
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, TemplateError
 from ..formats.checkpoint import Checkpoint
 from ..formats.open import open_checkpoint
 from ..graph.compile import compile_plan
@@ -54,8 +55,11 @@ def load(
     Raises :class:`~nybble.errors.NybbleError`: not found, not fetched, malformed, unsupported, or too large.
     """
     start = time.perf_counter()
+    # Mistakes are told before a download begins.
+    count, parsed = _thread_count(threads), Accuracy.parse(accuracy)
+    selected_isa()
     path = resolve(None if model is None else str(model), offline=offline, progress=progress)
-    return _load_file(path, threads, context_length, Accuracy.parse(accuracy), start)
+    return _load_file(path, count, context_length, parsed, start)
 
 
 def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
@@ -64,8 +68,7 @@ def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
     return checkpoint, plan(build_graph(checkpoint), accuracy, selected_isa())
 
 
-def _load_file(path: Path, threads: int | None, context_length: int | None, accuracy: Accuracy, start: float) -> LLM:
-    count = _thread_count(threads)
+def _load_file(path: Path, threads: int, context_length: int | None, accuracy: Accuracy, start: float) -> LLM:
     checkpoint, planned = plan_file(path, accuracy)
     limit = planned.graph.context_length
     if context_length is not None and not 1 <= context_length <= limit:
@@ -75,20 +78,26 @@ def _load_file(path: Path, threads: int | None, context_length: int | None, accu
     )
     metadata, file = checkpoint.metadata, str(path)
     tokenizer = tokenizer_from_gguf(metadata, file)
-    template: ChatTemplate | None = chat_template_from_gguf(metadata, file)
     sampling = defaults_from_metadata(metadata)
-    compiled = compile_plan(planned, _native.ThreadPool(count), checkpoint.release)
+    compiled = compile_plan(planned, _native.ThreadPool(threads), checkpoint.release)
     info = ModelInfo(
         path=path,
         architecture=checkpoint.architecture,
-        threads=count,
+        threads=threads,
         plan=planned,
         memory=memory,
         load_seconds=time.perf_counter() - start,
         sampling_origins=default_origins(metadata),
     )
     runner = Runner(compiled.program, planned.graph, threading.Lock())
-    return LLM(runner, tokenizer, template, memory.context_length, sampling, info)
+    return LLM(runner, tokenizer, _template(metadata, file), memory.context_length, sampling, info)
+
+
+def _template(metadata: Mapping[str, object], file: str) -> ChatTemplate | TemplateError | None:
+    try:
+        return chat_template_from_gguf(metadata, file)
+    except TemplateError as error:
+        return error  # the model can still continue plain text
 
 
 def _thread_count(threads: int | None) -> int:
