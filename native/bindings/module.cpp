@@ -273,7 +273,7 @@ class PyProgram {
     size_t vocabulary_, layers_, kv_heads_, head_dim_;
 };
 
-// x quantised by `isa`: codes (rows, padded width) as floats would hide nothing, so: scales · codes, and the raw parts.
+// x as `isa` rounds it: codes (rows, width), scales (blocks, rows), scale · sum of codes (blocks, rows).
 std::tuple<std::vector<std::vector<int>>, NumpyMatrix, NumpyMatrix> quantise_rows(const std::string& isa,
                                                                                   const FloatMatrix& x, size_t block) {
     require(block > 0 && block % 16 == 0, "bad block");
@@ -281,9 +281,15 @@ std::tuple<std::vector<std::vector<int>>, NumpyMatrix, NumpyMatrix> quantise_row
     const size_t stride = round_up(blocks * block, kCacheLine);
     std::vector<int8_t> codes(rows * stride + kCacheLine);
     std::vector<int32_t> negative_sums(rows * blocks);
-    NumpyMatrix scales = new_matrix(rows, blocks), scaled_sums = new_matrix(rows, blocks);
-    const QuantisedRows to{codes.data(), scales.data(), scaled_sums.data(), negative_sums.data(), stride,
-                           blocks,       block};
+    NumpyMatrix scales = new_matrix(blocks, rows), scaled_sums = new_matrix(blocks, rows);
+    const QuantisedRows to{.codes = codes.data(),
+                           .scales = scales.data(),
+                           .scaled_sums = scaled_sums.data(),
+                           .negative_sums = negative_sums.data(),
+                           .code_stride = stride,
+                           .row_count = rows,
+                           .blocks = blocks,
+                           .block = block};
     std::vector<std::vector<int>> result;
     for (size_t row = 0; row < rows; ++row) {
         row_kernels(isa_named(isa)).quantise(x.data() + row * width, width, to, row);
@@ -330,7 +336,7 @@ NB_MODULE(_native, m) {
         "ggml_id"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
     m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a);
     m.def("quantise_rows", &quantise_rows, "isa"_a, "x"_a, "block"_a,
-          "Activations as a kernel of `isa` rounds them: codes, scales, scale times sum of codes.");
+          "Activations as a kernel of `isa` rounds them: codes (rows, width), scales and scaled sums (blocks, rows).");
 
     nb::class_<ThreadPool>(m, "ThreadPool").def(nb::init<size_t>(), "threads"_a).def_prop_ro("size", &ThreadPool::size);
     nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);

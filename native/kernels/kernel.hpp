@@ -10,13 +10,15 @@
 namespace nybble {
 
 // Activations rounded to int8: per row and block of `block` features one scale, code = round(x · 127/max|x|).
-// Rows are `code_stride` bytes apart and zero from the width to the next multiple of the block.
+// Rows of codes are `code_stride` bytes apart and zero from the width to the next multiple of the block. Of the
+// scales and sums, those of one block lie together for all rows: a register tile reads neighbours.
 struct QuantisedRows {
     int8_t* codes;
-    float* scales;           // [row][blocks]
-    float* scaled_sums;      // [row][blocks]: scale · Σ codes, what an offset multiplies
-    int32_t* negative_sums;  // [row][blocks]: −Σ codes, what a symmetric zero point multiplies
+    float* scales;           // [block][row]
+    float* scaled_sums;      // [block][row]: scale · Σ codes, what an offset multiplies
+    int32_t* negative_sums;  // [block][row]: −Σ codes, what a symmetric zero point multiplies
     size_t code_stride;
+    size_t row_count;  // rows from one block's scales to the next's
     size_t blocks;
     size_t block;
 };

@@ -104,24 +104,29 @@ class Linear final : public WritingOp {
         if (input.block == 0) arguments.floats = turn.floats(input_);
         if (residual_) arguments.residual = turn.floats(*residual_);
         const size_t rows = turn.rows_of(output_), panels = weights_->panels();
+        if (rows == 0) return;
         if (rows == 1) {
             // Runs of panels are one stream of memory; a few runs a thread even out its pace.
             const size_t run_length = std::max<size_t>(1, panels / (turn.threads * 8));
             turn.share(panels, run_length, [&](size_t panel) { kernel_.run(arguments, panel, 0, 1, turn.scratch); });
             return;
         }
-        // All rows of a panel in one task spread its weights once; with few panels, rows are split as well.
-        const size_t splits = std::min((turn.threads * 4 + panels - 1) / panels, (rows + kLeastRows - 1) / kLeastRows);
-        const size_t rows_per_task = (rows + splits - 1) / splits;
-        turn.share(panels * splits, 1, [&](size_t task) {
-            const size_t begin = task % splits * rows_per_task;
-            const size_t end = std::min(begin + rows_per_task, rows);
-            if (begin < end) kernel_.run(arguments, task / splits, begin, end, turn.scratch);
+        // A task is a panel × a run of rows. Runs are as long as their activations stay in the L2 cache, so that the
+        // cost of spreading a panel is shared by many rows, but there are enough tasks for all threads.
+        const size_t cached = std::max(kLeastRows, kCachedActivations / weights_->k());
+        const size_t wanted = std::max((rows + cached - 1) / cached, (turn.threads * 4 + panels - 1) / panels);
+        const size_t runs = std::min(wanted, (rows + kLeastRows - 1) / kLeastRows);
+        const size_t run_length = (rows + runs - 1) / runs;
+        turn.share(panels * runs, 1, [&](size_t task) {
+            const size_t begin = task / panels * run_length;
+            const size_t end = std::min(begin + run_length, rows);
+            if (begin < end) kernel_.run(arguments, task % panels, begin, end, turn.scratch);
         });
     }
 
   private:
     static constexpr size_t kLeastRows = 48;
+    static constexpr size_t kCachedActivations = size_t{384} << 10;
 
     View input_;
     std::shared_ptr<const PackedMatrix> weights_;
@@ -241,21 +246,17 @@ class Attention final : public WritingOp {
         if (slot.block != 0) quantise_heads(turn, slot.quantised, row, tile.positions, kv_head * features, outputs);
     }
 
-    // The heads of one KV head are whole blocks of the row: a row of their own for the quantiser.
+    // The heads of one KV head are whole blocks of the row.
     void quantise_heads(Turn& turn, const QuantisedRows& to, size_t row, size_t rows, size_t feature,
                         const float* outputs) const {
-        const size_t features = group_ * head_dim_, first_block = feature / to.block;
-        for (size_t i = 0; i < rows; ++i) {
-            const size_t at = (row + i) * to.blocks + first_block;
-            const QuantisedRows part{to.codes + (row + i) * to.code_stride + feature,
-                                     to.scales + at,
-                                     to.scaled_sums + at,
-                                     to.negative_sums + at,
-                                     to.code_stride,
-                                     features / to.block,
-                                     to.block};
-            turn.kernels.quantise(outputs + i * features, features, part, 0);
-        }
+        const size_t features = group_ * head_dim_, first = feature / to.block * to.row_count;
+        QuantisedRows part = to;
+        part.codes += feature;
+        part.scales += first;
+        part.scaled_sums += first;
+        part.negative_sums += first;
+        part.blocks = features / to.block;
+        for (size_t i = 0; i < rows; ++i) turn.kernels.quantise(outputs + i * features, features, part, row + i);
     }
 
     size_t layer_;

@@ -7,7 +7,8 @@
 namespace nybble {
 namespace {
 
-size_t code_stride(const Slot& slot) { return round_up(round_up(slot.width, slot.block), kCacheLine); }
+// An odd number of lines: the rows of a register tile must not all fall into the same set of the L1 cache.
+size_t code_stride(const Slot& slot) { return round_up(round_up(slot.width, slot.block), kCacheLine) | kCacheLine; }
 size_t block_count(const Slot& slot) { return (slot.width + slot.block - 1) / slot.block; }
 // Rows start on cache lines, so that threads which write neighbouring rows do not share one.
 size_t float_stride(const Slot& slot) { return round_up(slot.width, kCacheLine / sizeof(float)); }
@@ -47,27 +48,32 @@ void Program::prepare_memory(size_t rows, size_t outputs) {
         for (size_t i = 0; i < threads_->size(); ++i) scratch_.emplace_back(needed + kCacheLine, Pages::small);
         counters_ = std::vector<OpCounter>(ops_.size());
     }
-    if (rows <= memory_rows_ && outputs <= memory_outputs_) return;
-    memory_rows_ = std::max(rows, memory_rows_);
-    memory_outputs_ = std::max(outputs, memory_outputs_);
-    activations_ = Memory();
-    activations_ = Memory(activation_bytes(memory_rows_, memory_outputs_), Pages::small);
+    if (rows == laid_out_rows_ && outputs == laid_out_outputs_) return;
+    laid_out_rows_ = rows;
+    laid_out_outputs_ = outputs;
+    const size_t needed = activation_bytes(rows, outputs);
+    if (needed > activations_.bytes()) {
+        activations_ = Memory();
+        activations_ = Memory(needed, Pages::small);
+    }
     size_t at = 0;
     for (Slot& slot : slots_) {
-        const size_t slot_rows = slot.per_output ? memory_outputs_ : memory_rows_;
+        const size_t slot_rows = slot.per_output ? outputs : rows;
         if (slot.block == 0) {
             slot.floats = {activations_.as<float>(at), float_stride(slot)};
         } else {
-            const size_t blocks = block_count(slot), stride = code_stride(slot);
-            size_t place = at + stride * slot_rows;
-            slot.quantised = {activations_.as<int8_t>(at), nullptr, nullptr, nullptr, stride, blocks, slot.block};
-            slot.quantised.scales = activations_.as<float>(place);
-            place += blocks * slot_rows * sizeof(float);
-            slot.quantised.scaled_sums = activations_.as<float>(place);
-            place += blocks * slot_rows * sizeof(float);
-            slot.quantised.negative_sums = activations_.as<int32_t>(place);
+            const size_t sums = block_count(slot) * slot_rows * sizeof(float);
+            const size_t scales = at + code_stride(slot) * slot_rows;
+            slot.quantised = {.codes = activations_.as<int8_t>(at),
+                              .scales = activations_.as<float>(scales),
+                              .scaled_sums = activations_.as<float>(scales + sums),
+                              .negative_sums = activations_.as<int32_t>(scales + 2 * sums),
+                              .code_stride = code_stride(slot),
+                              .row_count = slot_rows,
+                              .blocks = block_count(slot),
+                              .block = slot.block};
         }
-        at += slot_bytes(slot, memory_rows_, memory_outputs_);
+        at += slot_bytes(slot, rows, outputs);
     }
 }
 
@@ -129,13 +135,14 @@ bool Program::run(const std::vector<int32_t>& tokens, const std::vector<std::pai
 
 bool Program::is_finite(const View& view, size_t rows) const {
     const Slot& slot = slots_[view.slot];
+    if (slot.block != 0) {
+        const float* scales = slot.quantised.scales;
+        return std::all_of(scales, scales + slot.quantised.blocks * rows,
+                           [](float scale) { return std::isfinite(scale); });
+    }
     for (size_t row = 0; row < rows; ++row) {
-        const float* values = slot.block == 0 ? slot.floats.data + row * slot.floats.stride + view.offset
-                                              : slot.quantised.scales + row * slot.quantised.blocks;
-        const size_t count = slot.block == 0 ? view.width : slot.quantised.blocks;
-        for (size_t i = 0; i < count; ++i) {
-            if (!std::isfinite(values[i])) return false;
-        }
+        const float* values = slot.floats.data + row * slot.floats.stride + view.offset;
+        if (!std::all_of(values, values + view.width, [](float value) { return std::isfinite(value); })) return false;
     }
     return true;
 }

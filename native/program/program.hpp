@@ -126,6 +126,7 @@ class Program {
 
     Step make_step(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
                    const std::vector<int32_t>& output_rows) const;
+    // Give every slot its place for a step of that many rows.
     void prepare_memory(size_t rows, size_t outputs);
     // False when should_stop() ended it.
     bool execute(const Step& step, const std::function<bool()>& should_stop);
@@ -138,7 +139,7 @@ class Program {
     std::vector<std::unique_ptr<Op>> ops_;
     View logits_{};
     Memory activations_;
-    size_t memory_rows_ = 0, memory_outputs_ = 0;
+    size_t laid_out_rows_ = 0, laid_out_outputs_ = 0;
     std::vector<Memory> scratch_;
     std::vector<OpCounter> counters_;
 };

@@ -19,7 +19,7 @@ inline int32_t four_activations(const int8_t* codes) {
     return value;
 }
 
-template <int Bits, bool Offsets>
+template <bool Offsets>
 inline Floats scale_block(Integers dot, Floats weight_scale, Floats offset, float activation_scale, float scaled_sum,
                           Floats accumulated) {
     accumulated = multiply_add(to_floats(dot), multiply(weight_scale, broadcast(activation_scale)), accumulated);
@@ -27,42 +27,56 @@ inline Floats scale_block(Integers dot, Floats weight_scale, Floats offset, floa
     return accumulated;
 }
 
+// The next line of the panel; asks for one further on.
+inline Codes next_codes(const uint8_t*& packed) {
+    prefetch(packed + kPrefetchDistance);
+    const Codes codes = load_code_group(packed);
+    packed += kGroupBytes / 2;
+    return codes;
+}
+
+// Block is 16 or 32, or kBlocksOf32 for any multiple of 32: what is known when compiled saves moves between registers.
+inline constexpr size_t kBlocksOf32 = 0;
+
+// k groups between two widenings of a block's dot product: at most 8.
+template <size_t Block>
+inline constexpr int kGroups = Block == 16 ? 4 : 8;
+
+template <size_t Block>
+inline size_t runs_of_groups(const PackedMatrix& weights) {
+    return Block == kBlocksOf32 ? weights.format().block / 32 : 1;
+}
+
 // One row of activations × the 32 channels of a panel.
-template <int Bits, bool Offsets>
+template <int Bits, bool Offsets, size_t Block>
 inline void linear_int8_row(const LinearArguments& arguments, size_t panel, size_t row) {
     const PackedMatrix& weights = *arguments.weights;
     const QuantisedRows& a = arguments.quantised;
-    const size_t block = weights.format().block;
+    constexpr int groups = kGroups<Block>;
+    const size_t runs = runs_of_groups<Block>(weights);
     const int8_t* codes = a.codes + row * a.code_stride;
     const uint8_t* packed = weights.panel(panel);
     Floats first = broadcast(0.0f), second = broadcast(0.0f);
-    for (size_t b = 0; b < a.blocks; ++b) {
-        const size_t at = row * a.blocks + b;
+    size_t at = row;
+    for (size_t b = 0; b < a.blocks; ++b, at += a.row_count) {
         BlockDot<Bits, !Offsets> dot_first, dot_second;
         dot_first.start(a.negative_sums[at]);
         dot_second.start(a.negative_sums[at]);
-        for (size_t begin = 0; begin < block; begin += 32) {
-            const size_t end = begin + 32 < block ? begin + 32 : block;
-            for (size_t k = begin; k < end; k += 8, codes += 8) {
-                const int32_t low = four_activations(codes), high = four_activations(codes + 4);
-                prefetch(packed + kPrefetchDistance);
-                prefetch(packed + kPrefetchDistance + 64);
-                const Codes x = load_code_group(packed), y = load_code_group(packed + 64);
-                packed += kGroupBytes;
+        for (size_t run = 0; run < runs; ++run, codes += 4 * groups) {
+#pragma GCC unroll 4
+            for (int g = 0; g < groups; g += 2) {
+                const int32_t low = four_activations(codes + 4 * g), high = four_activations(codes + 4 * g + 4);
+                const Codes x = next_codes(packed), y = next_codes(packed);
                 if constexpr (Bits == 4) {
                     dot_first.accumulate(low_nibbles(x), low);
                     dot_second.accumulate(low_nibbles(y), low);
                     dot_first.accumulate(high_nibbles(x), high);
                     dot_second.accumulate(high_nibbles(y), high);
                 } else {
-                    prefetch(packed + kPrefetchDistance);
-                    prefetch(packed + kPrefetchDistance + 64);
-                    const Codes z = load_code_group(packed), w = load_code_group(packed + 64);
-                    packed += kGroupBytes;
                     dot_first.accumulate(x, low);
                     dot_second.accumulate(y, low);
-                    dot_first.accumulate(z, high);
-                    dot_second.accumulate(w, high);
+                    dot_first.accumulate(next_codes(packed), high);
+                    dot_second.accumulate(next_codes(packed), high);
                 }
             }
             dot_first.widen();
@@ -77,10 +91,10 @@ inline void linear_int8_row(const LinearArguments& arguments, size_t panel, size
             offset_first = load_half(offsets);
             offset_second = load_half(offsets + kLaneCount);
         }
-        first = scale_block<Bits, Offsets>(dot_first.total, load_half(scales), offset_first, a.scales[at],
-                                           a.scaled_sums[at], first);
-        second = scale_block<Bits, Offsets>(dot_second.total, load_half(scales + kLaneCount), offset_second,
-                                            a.scales[at], a.scaled_sums[at], second);
+        first = scale_block<Offsets>(dot_first.total, load_half(scales), offset_first, a.scales[at], a.scaled_sums[at],
+                                     first);
+        second = scale_block<Offsets>(dot_second.total, load_half(scales + kLaneCount), offset_second, a.scales[at],
+                                      a.scaled_sums[at], second);
     }
     store_outputs(arguments, row, panel * kPanelChannels, first);
     store_outputs(arguments, row, panel * kPanelChannels + kLaneCount, second);
@@ -131,38 +145,40 @@ inline SpreadPanel spread_panel(const PackedMatrix& weights, size_t panel, uint8
 }
 
 // A register tile: Rows rows of activations × Vectors × 16 channels, from channel 16 · first_vector of the panel.
-template <int Bits, bool Offsets, int Rows, int Vectors>
+// All loops over rows, vectors and groups are unrolled: the accumulators stay in registers.
+template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors>
 inline void linear_int8_tile(const LinearArguments& arguments, const SpreadPanel& panel, size_t channel,
                              size_t first_vector, size_t row) {
     const QuantisedRows& a = arguments.quantised;
-    const size_t block = arguments.weights->format().block;
+    constexpr int groups = kGroups<Block>;
+    const size_t runs = runs_of_groups<Block>(*arguments.weights);
+    const size_t code_stride = a.code_stride;
     Floats accumulated[Rows][Vectors];
     for (auto& of_row : accumulated) {
         for (Floats& value : of_row) value = broadcast(0.0f);
     }
-    const uint8_t* weights = panel.codes + first_vector * 64;
-    const int8_t* activations = a.codes + row * a.code_stride;
-    for (size_t b = 0; b < a.blocks; ++b) {
-        // All loops over rows and vectors are unrolled: the accumulators stay in registers.
+    const int8_t* activations = a.codes + row * code_stride;
+    const uint8_t* block_codes = panel.codes + first_vector * 64;
+    const float* scales = panel.scales + first_vector * kLaneCount;
+    const float* offsets = panel.offsets + first_vector * kLaneCount;
+    size_t at = row;
+    for (size_t b = 0; b < a.blocks; ++b, at += a.row_count) {
         BlockDot<Bits, !Offsets> dots[Rows][Vectors];
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 2
-            for (int v = 0; v < Vectors; ++v) {
-                dots[r][v].start(a.negative_sums[(row + static_cast<size_t>(r)) * a.blocks + b]);
-            }
+            for (int v = 0; v < Vectors; ++v) dots[r][v].start(a.negative_sums[at + static_cast<size_t>(r)]);
         }
-        const uint8_t* group = weights + b * panel.code_block_stride;
-        for (size_t begin = 0; begin < block; begin += 32) {
-            const size_t end = begin + 32 < block ? begin + 32 : block;
+        const uint8_t* group = block_codes;
+        for (size_t run = 0; run < runs; ++run, activations += 4 * groups) {
 #pragma GCC unroll 8
-            for (size_t k = begin; k < end; k += 4, group += kGroupBytes, activations += 4) {
+            for (int g = 0; g < groups; ++g, group += kGroupBytes) {
                 Codes codes[Vectors];
 #pragma GCC unroll 2
                 for (int v = 0; v < Vectors; ++v) codes[v] = load_code_group(group + v * 64);
 #pragma GCC unroll 8
                 for (int r = 0; r < Rows; ++r) {
-                    const int32_t four = four_activations(activations + static_cast<size_t>(r) * a.code_stride);
+                    const int32_t four = four_activations(activations + static_cast<size_t>(r) * code_stride + 4 * g);
 #pragma GCC unroll 2
                     for (int v = 0; v < Vectors; ++v) dots[r][v].accumulate(codes[v], four);
                 }
@@ -175,16 +191,18 @@ inline void linear_int8_tile(const LinearArguments& arguments, const SpreadPanel
         }
 #pragma GCC unroll 2
         for (int v = 0; v < Vectors; ++v) {
-            const size_t lane = (first_vector + static_cast<size_t>(v)) * kLaneCount;
-            const Floats scale = load(panel.scales + b * kPanelChannels + lane);
-            const Floats offset = Offsets ? load(panel.offsets + b * kPanelChannels + lane) : broadcast(0.0f);
+            const Floats scale = load(scales + v * 16);
+            const Floats offset = Offsets ? load(offsets + v * 16) : broadcast(0.0f);
 #pragma GCC unroll 8
             for (int r = 0; r < Rows; ++r) {
-                const size_t at = (row + static_cast<size_t>(r)) * a.blocks + b;
-                accumulated[r][v] = scale_block<Bits, Offsets>(dots[r][v].total, scale, offset, a.scales[at],
-                                                               a.scaled_sums[at], accumulated[r][v]);
+                accumulated[r][v] =
+                    scale_block<Offsets>(dots[r][v].total, scale, offset, a.scales[at + static_cast<size_t>(r)],
+                                         a.scaled_sums[at + static_cast<size_t>(r)], accumulated[r][v]);
             }
         }
+        block_codes += panel.code_block_stride;
+        scales += kPanelChannels;
+        offsets += kPanelChannels;
     }
     for (int r = 0; r < Rows; ++r) {
         for (int v = 0; v < Vectors; ++v) {
@@ -194,28 +212,39 @@ inline void linear_int8_tile(const LinearArguments& arguments, const SpreadPanel
     }
 }
 
-template <int Bits, bool Offsets>
+template <int Bits, bool Offsets, size_t Block>
 inline void linear_int8_panel(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
                               uint8_t* scratch) {
     if (row_end - row_begin == 1) {
-        linear_int8_row<Bits, Offsets>(arguments, panel, row_begin);
+        linear_int8_row<Bits, Offsets, Block>(arguments, panel, row_begin);
         return;
     }
     const SpreadPanel spread = spread_panel<Bits, Offsets>(*arguments.weights, panel, scratch);
     for (size_t vector = 0; vector < kPanelChannels / kLaneCount; vector += kTileVectors) {
         for_each_row_tile(row_begin, row_end, [&]<int Rows>(size_t row) {
-            linear_int8_tile<Bits, Offsets, Rows, kTileVectors>(arguments, spread, panel * kPanelChannels, vector, row);
+            linear_int8_tile<Bits, Offsets, Block, Rows, kTileVectors>(arguments, spread, panel * kPanelChannels,
+                                                                       vector, row);
         });
     }
 }
 
+template <int Bits, bool Offsets>
+inline void linear_int8_blocks(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
+                               uint8_t* scratch) {
+    const size_t block = arguments.weights->format().block;
+    if (block == 32) return linear_int8_panel<Bits, Offsets, 32>(arguments, panel, row_begin, row_end, scratch);
+    if (block == 16) return linear_int8_panel<Bits, Offsets, 16>(arguments, panel, row_begin, row_end, scratch);
+    linear_int8_panel<Bits, Offsets, kBlocksOf32>(arguments, panel, row_begin, row_end, scratch);
+}
+
+// Blocks are 16 or a multiple of 32.
 template <int Bits>
 inline void linear_int8(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
                         uint8_t* scratch) {
     if (arguments.weights->format().has_offsets) {
-        linear_int8_panel<Bits, true>(arguments, panel, row_begin, row_end, scratch);
+        linear_int8_blocks<Bits, true>(arguments, panel, row_begin, row_end, scratch);
     } else {
-        linear_int8_panel<Bits, false>(arguments, panel, row_begin, row_end, scratch);
+        linear_int8_blocks<Bits, false>(arguments, panel, row_begin, row_end, scratch);
     }
 }
 

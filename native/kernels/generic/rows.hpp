@@ -8,6 +8,8 @@
 
 namespace nybble::NYBBLE_ISA {
 
+inline constexpr float kSmallestMaximum = 1e-30f;
+
 // A block with a NaN or an infinity gets a NaN scale: rounding must not hide that the model has broken down.
 inline void quantise(const float* x, size_t width, const QuantisedRows& to, size_t row) {
     int8_t* codes = to.codes + row * to.code_stride;
@@ -21,7 +23,9 @@ inline void quantise(const float* x, size_t width, const QuantisedRows& to, size
             poison = multiply_add(value, broadcast(0.0f), poison);
         }
         const float maximum = largest(largest_magnitude);
-        const Floats inverse = broadcast(maximum > 0.0f ? 127.0f / maximum : 0.0f);
+        // Anything smaller is 0: its inverse would overflow.
+        const bool is_zero = !(maximum > kSmallestMaximum);
+        const Floats inverse = broadcast(is_zero ? 0.0f : 127.0f / maximum);
         Integers total = broadcast_integer(0);
         for (size_t i = 0; i < to.block; i += 16) {
             const Floats value = i >= count        ? broadcast(0.0f)
@@ -32,8 +36,8 @@ inline void quantise(const float* x, size_t width, const QuantisedRows& to, size
             store_int8(codes + begin + i, code);
             total = add(total, code);
         }
-        const size_t at = row * to.blocks + b;
-        const float scale = maximum / 127.0f + sum(poison);
+        const size_t at = b * to.row_count + row;
+        const float scale = (is_zero ? 0.0f : maximum / 127.0f) + sum(poison);
         const int32_t code_sum = sum(total);
         to.scales[at] = scale;
         to.scaled_sums[at] = scale * static_cast<float>(code_sum);
