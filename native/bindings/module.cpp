@@ -124,16 +124,23 @@ class InterruptCheck {
 
 using Sequences = std::vector<std::pair<KVCache*, size_t>>;
 
+std::vector<double> checked(std::vector<double> inverse_frequencies, size_t head_dim) {
+    require(inverse_frequencies.size() == head_dim / 2, "expected one frequency for each pair of features");
+    return inverse_frequencies;
+}
+
 // Builds and runs a Program; buffers are View indices.
 class PyProgram {
   public:
     PyProgram(std::shared_ptr<ThreadPool> threads, const std::string& isa, size_t vocabulary, size_t layers,
               size_t kv_heads, size_t head_dim, std::vector<double> inverse_frequencies)
-        : program_(std::move(threads), isa_named(isa), head_dim, std::move(inverse_frequencies)),
+        : program_(std::move(threads), isa_named(isa), checked(std::move(inverse_frequencies), head_dim)),
           vocabulary_(vocabulary),
           layers_(layers),
           kv_heads_(kv_heads),
-          head_dim_(head_dim) {}
+          head_dim_(head_dim) {
+        require(vocabulary > 0 && kv_heads > 0 && head_dim > 0, "bad program");
+    }
 
     size_t slot(size_t width, bool per_output, size_t block) {
         require(width > 0 && (block == 0 || block % 16 == 0), "bad slot");
@@ -149,17 +156,18 @@ class PyProgram {
     }
 
     void embed(std::string label, std::shared_ptr<PackedMatrix> table, size_t output) {
-        require(table->n() >= vocabulary_ && table->k() == at(output).width && is_f32(output), "bad embed");
+        require(table->n() >= vocabulary_ && table->k() == at(output).width && is_f32(output) && !is_per_output(output),
+                "bad embed");
         program_.add(make_embed(std::move(label), std::move(table), at(output)));
     }
     void rms_norm(std::string label, size_t input, FloatVector weight, size_t output, float epsilon) {
         const size_t group = weight.shape(0);
-        require(group > 0 && at(input).width % group == 0 && at(output).width == at(input).width && is_f32(input),
+        require(group > 0 && at(input).width % group == 0 && is_f32(input) && same_shape(input, output),
                 "bad rms_norm");
         program_.add(make_rms_norm(std::move(label), at(input), to_vector(weight), at(output), epsilon));
     }
     void quantise(std::string label, size_t input, size_t output) {
-        require(is_f32(input) && !is_f32(output) && at(input).width == at(output).width, "bad quantise");
+        require(is_f32(input) && !is_f32(output) && same_shape(input, output), "bad quantise");
         program_.add(make_quantise(std::move(label), at(input), at(output)));
     }
     void linear(std::string label, size_t input, std::shared_ptr<PackedMatrix> weights, const std::string& kernel,
@@ -169,9 +177,11 @@ class PyProgram {
         const size_t block = program_.slots()[at(input).slot].block;
         require(entry.activations == Activations::int8 ? block == weights->format().block : block == 0,
                 "kernel does not read these activations");
-        require(at(input).width == weights->k() && at(output).width == weights->n() && is_f32(output), "bad linear");
+        require(at(input).width == weights->k() && at(output).width == weights->n() && is_f32(output) &&
+                    is_per_output(input) == is_per_output(output),
+                "bad linear");
         require(!bias || bias->shape(0) == weights->n(), "bad bias");
-        require(!residual || (is_f32(*residual) && at(*residual).width == weights->n()), "bad residual");
+        require(!residual || (is_f32(*residual) && same_shape(*residual, output)), "bad residual");
         std::optional<View> residual_view;
         if (residual) residual_view = at(*residual);
         program_.add(make_linear(std::move(label), at(input), std::move(weights), *entry.kernel, at(output),
@@ -179,18 +189,20 @@ class PyProgram {
     }
     void rotate_append(std::string label, size_t layer, size_t query, size_t key, size_t value, size_t output,
                        std::optional<FloatVector> query_norm, std::optional<FloatVector> key_norm, float epsilon) {
-        require(layer < layers_ && at(key).width == kv_heads_ * head_dim_ && at(value).width == at(key).width &&
-                    at(query).width % head_dim_ == 0 && at(output).width == at(query).width,
+        require(layer < layers_ && head_dim_ % 2 == 0 && at(key).width == kv_heads_ * head_dim_ &&
+                    at(query).width % head_dim_ == 0 && same_shape(key, value) && same_shape(query, output),
                 "bad rotate_append");
-        require(is_f32(query) && is_f32(key) && is_f32(value) && is_f32(output), "bad rotate_append");
+        require(is_f32(query) && is_f32(key) && is_f32(value) && is_f32(output) && !is_per_output(query) &&
+                    !is_per_output(key),
+                "bad rotate_append");
         require(!query_norm || query_norm->shape(0) == head_dim_, "bad query norm");
         require(!key_norm || key_norm->shape(0) == head_dim_, "bad key norm");
         program_.add(make_rotate_append(std::move(label), layer, at(query), at(key), at(value), at(output), head_dim_,
                                         {to_vector(query_norm), to_vector(key_norm), epsilon}));
     }
     void attention(std::string label, size_t layer, size_t query, size_t output, size_t heads, float scale) {
-        require(layer < layers_ && heads % kv_heads_ == 0 && at(query).width == heads * head_dim_ &&
-                    at(output).width == at(query).width && is_f32(query),
+        require(layer < layers_ && heads > 0 && heads % kv_heads_ == 0 && at(query).width == heads * head_dim_ &&
+                    same_shape(query, output) && is_f32(query) && !is_per_output(query),
                 "bad attention");
         const size_t block = program_.slots()[at(output).slot].block;
         require(block == 0 || head_dim_ % block == 0, "heads are not whole blocks");
@@ -198,24 +210,22 @@ class PyProgram {
             make_attention(std::move(label), layer, at(query), at(output), heads, kv_heads_, head_dim_, scale));
     }
     void swiglu(std::string label, size_t gate, size_t up, size_t output) {
-        require(is_f32(gate) && is_f32(up) && at(gate).width == at(up).width && at(output).width == at(up).width,
-                "bad swiglu");
+        require(is_f32(gate) && is_f32(up) && same_shape(gate, up) && same_shape(up, output), "bad swiglu");
         program_.add(make_swiglu(std::move(label), at(gate), at(up), at(output)));
     }
     void add(std::string label, size_t left, size_t right, size_t output) {
-        require(is_f32(left) && is_f32(right) && is_f32(output) && at(left).width == at(right).width &&
-                    at(output).width == at(right).width,
+        require(is_f32(left) && is_f32(right) && is_f32(output) && same_shape(left, right) && same_shape(right, output),
                 "bad add");
         program_.add(make_add(std::move(label), at(left), at(right), at(output)));
     }
     void select_outputs(std::string label, size_t input, size_t output) {
-        require(is_f32(input) && is_f32(output) && at(input).width == at(output).width &&
-                    program_.slots()[at(output).slot].per_output,
+        require(is_f32(input) && is_f32(output) && at(input).width == at(output).width && !is_per_output(input) &&
+                    is_per_output(output),
                 "bad select_outputs");
         program_.add(make_select_outputs(std::move(label), at(input), at(output)));
     }
     void set_logits(size_t view) {
-        require(is_f32(view) && program_.slots()[at(view).slot].per_output, "bad logits");
+        require(is_f32(view) && is_per_output(view), "bad logits");
         program_.set_logits(at(view));
     }
 
@@ -245,9 +255,15 @@ class PyProgram {
         return views_[view];
     }
     bool is_f32(size_t view) const { return program_.slots()[at(view).slot].block == 0; }
+    bool is_per_output(size_t view) const { return program_.slots()[at(view).slot].per_output; }
+    // As many features, and a row for each token or for each output alike.
+    bool same_shape(size_t left, size_t right) const {
+        return at(left).width == at(right).width && is_per_output(left) == is_per_output(right);
+    }
 
     void check(const std::vector<int32_t>& tokens, const Sequences& sequences,
                const std::vector<int32_t>& output_rows) const {
+        require(program_.vocabulary() > 0, "the program has no logits");
         require(!tokens.empty(), "a step needs tokens");
         size_t rows = 0;
         for (size_t i = 0; i < sequences.size(); ++i) {
@@ -338,7 +354,15 @@ NB_MODULE(_native, m) {
     m.def("quantise_rows", &quantise_rows, "isa"_a, "x"_a, "block"_a,
           "Activations as a kernel of `isa` rounds them: codes (rows, width), scales and scaled sums (blocks, rows).");
 
-    nb::class_<ThreadPool>(m, "ThreadPool").def(nb::init<size_t>(), "threads"_a).def_prop_ro("size", &ThreadPool::size);
+    nb::class_<ThreadPool>(m, "ThreadPool")
+        .def(
+            "__init__",
+            [](ThreadPool* self, size_t threads) {
+                require(threads > 0, "a pool needs at least one thread");
+                new (self) ThreadPool(threads);
+            },
+            "threads"_a)
+        .def_prop_ro("size", &ThreadPool::size);
     nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);
     nb::class_<PackedMatrix>(m, "PackedMatrix")
         .def_prop_ro("n", &PackedMatrix::n)

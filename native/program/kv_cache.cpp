@@ -3,7 +3,7 @@
 namespace nybble {
 namespace {
 
-size_t blocks_for(size_t capacity) { return (capacity + kBlockPositions - 1) / kBlockPositions; }
+size_t blocks_for(size_t capacity) { return capacity / kBlockPositions + (capacity % kBlockPositions != 0 ? 1 : 0); }
 
 }  // namespace
 

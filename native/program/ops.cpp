@@ -167,6 +167,21 @@ class RotateAppend final : public WritingOp {
         });
     }
 
+    bool appended_finite(const Step& step) const override {
+        const auto finite = [](uint16_t half) { return (half & 0x7c00u) != 0x7c00u; };
+        for (size_t row = 0; row < step.rows; ++row) {
+            const KVCache& cache = *step.spans[step.span_of_row[row]].cache;
+            for (size_t head = 0; head < cache.kv_heads(); ++head) {
+                const uint16_t* key = cache.key(layer_, head, step.position_of(row));
+                const uint16_t* value = cache.value(layer_, head, step.position_of(row));
+                for (size_t i = 0; i < head_dim_; ++i) {
+                    if (!finite(key[i * kBlockPositions]) || !finite(value[i])) return false;
+                }
+            }
+        }
+        return true;
+    }
+
   private:
     void turn_head(Turn& turn, size_t row, const float* head, const std::vector<float>& norm, float* to) const {
         if (!norm.empty()) {

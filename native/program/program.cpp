@@ -25,10 +25,8 @@ size_t slot_bytes(const Slot& slot, size_t rows, size_t outputs) {
 
 }  // namespace
 
-Program::Program(std::shared_ptr<ThreadPool> threads, Isa isa, size_t head_dim, std::vector<double> inverse_frequencies)
-    : threads_(std::move(threads)), kernels_(row_kernels(isa)), inverse_frequencies_(std::move(inverse_frequencies)) {
-    inverse_frequencies_.resize(head_dim / 2);
-}
+Program::Program(std::shared_ptr<ThreadPool> threads, Isa isa, std::vector<double> inverse_frequencies)
+    : threads_(std::move(threads)), kernels_(row_kernels(isa)), inverse_frequencies_(std::move(inverse_frequencies)) {}
 
 size_t Program::add_slot(size_t width, bool per_output, size_t block) {
     slots_.push_back({width, per_output, block});
@@ -42,20 +40,22 @@ size_t Program::activation_bytes(size_t rows, size_t outputs) const {
 }
 
 void Program::prepare_memory(size_t rows, size_t outputs) {
-    if (scratch_.empty()) {
+    if (counters_.empty()) {
         size_t needed = 0;
         for (const auto& op : ops_) needed = std::max(needed, op->scratch_bytes());
-        for (size_t i = 0; i < threads_->size(); ++i) scratch_.emplace_back(needed + kCacheLine, Pages::small);
+        while (scratch_.size() < threads_->size()) scratch_.emplace_back(needed + kCacheLine, Pages::small);
         counters_ = std::vector<OpCounter>(ops_.size());
     }
     if (rows == laid_out_rows_ && outputs == laid_out_outputs_) return;
-    laid_out_rows_ = rows;
-    laid_out_outputs_ = outputs;
     const size_t needed = activation_bytes(rows, outputs);
     if (needed > activations_.bytes()) {
+        // The old memory goes first, so that both are never held. When there is no new, nothing is laid out.
+        laid_out_rows_ = laid_out_outputs_ = 0;
         activations_ = Memory();
         activations_ = Memory(needed, Pages::small);
     }
+    laid_out_rows_ = rows;
+    laid_out_outputs_ = outputs;
     size_t at = 0;
     for (Slot& slot : slots_) {
         const size_t slot_rows = slot.per_output ? outputs : rows;
@@ -159,7 +159,8 @@ std::string Program::first_non_finite(const std::vector<int32_t>& tokens,
         Turn turn{step, slots_, kernels_, counters_[index].next, 1, scratch_[0].data()};
         ops_[index]->run(turn);
         const View* written = ops_[index]->written();
-        if (written != nullptr && !is_finite(*written, turn.rows_of(*written))) found = ops_[index]->label();
+        const bool finite = written == nullptr || is_finite(*written, turn.rows_of(*written));
+        if (!finite || !ops_[index]->appended_finite(step)) found = ops_[index]->label();
     }
     return found;
 }

@@ -89,6 +89,8 @@ class Op {
     virtual size_t scratch_bytes() const { return 0; }
     // The buffer this op writes; null when it writes only the KV cache.
     virtual const View* written() const = 0;
+    // Whether the keys and values that this op appended are finite.
+    virtual bool appended_finite(const Step&) const { return true; }
     const std::string& label() const { return label_; }
 
   private:
@@ -97,7 +99,8 @@ class Op {
 
 class Program {
   public:
-    Program(std::shared_ptr<ThreadPool> threads, Isa isa, size_t head_dim, std::vector<double> inverse_frequencies);
+    // One of `inverse_frequencies` for each pair of a head's features.
+    Program(std::shared_ptr<ThreadPool> threads, Isa isa, std::vector<double> inverse_frequencies);
 
     size_t add_slot(size_t width, bool per_output, size_t block);
     void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }

@@ -4,14 +4,15 @@
 #pragma once
 
 #include <cstring>
+#include <limits>
 
 #include "kernels/generic/exponential.hpp"
 #include "kernels/generic/tiles.hpp"
 
 namespace nybble::NYBBLE_ISA {
 
-// Lower than any score, and its difference to one does not overflow to NaN.
-inline constexpr float kLowest = -1e38f;
+// No score but -infinity is lower, and its difference to one is never NaN.
+inline constexpr float kLowest = -std::numeric_limits<float>::max();
 
 struct AttentionScratch {
     float* keys;         // [feature][32]
@@ -164,7 +165,9 @@ inline void attention(const AttentionArguments& a, uint8_t* memory) {
         attend_to_block(a, s, rows, begin);
     }
     for (size_t row = 0; row < rows; ++row) {
-        const Floats divisor = broadcast(sum(load(s.totals + row * kLaneCount)));
+        // The largest score weighs e⁰ = 1. A smaller total means that every score was -infinity or NaN.
+        const float total = sum(load(s.totals + row * kLaneCount));
+        const Floats divisor = broadcast(total >= 1.0f ? total : std::numeric_limits<float>::quiet_NaN());
         const float* from = s.outputs + row * a.padded_head_dim;
         float* to = a.output + row / a.group * a.output_stride + row % a.group * a.head_dim;
         for (size_t i = 0; i < a.head_dim; i += kLaneCount) {

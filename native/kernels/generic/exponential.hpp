@@ -6,10 +6,10 @@
 namespace nybble::NYBBLE_ISA {
 
 // x = n·ln 2 + r with |r| ≤ ln 2 / 2; eˣ = 2ⁿ · eʳ, eʳ by its Taylor series to r⁷ (truncation < 2⁻²⁷).
-// Results below 2⁻¹²⁶ are flushed to about there, above 2¹²⁷ to about there; NaN stays NaN.
+// Results below 2⁻¹²⁶ become about that, above 2¹²⁷·⁵ infinity; NaN stays NaN.
 inline Floats exponential(Floats x) {
     x = larger(broadcast(-87.0f), x);
-    x = smaller(broadcast(88.0f), x);
+    x = smaller(broadcast(89.0f), x);
     const Floats n = round_to_even(multiply(x, broadcast(1.44269504f)));
     // ln 2 in two parts: n times the first is exact.
     Floats r = multiply_add(n, broadcast(-0.693359375f), x);

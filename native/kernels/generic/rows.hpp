@@ -25,19 +25,20 @@ inline void quantise(const float* x, size_t width, const QuantisedRows& to, size
         const float maximum = largest(largest_magnitude);
         // Anything smaller is 0: its inverse would overflow.
         const bool is_zero = !(maximum > kSmallestMaximum);
-        const Floats inverse = broadcast(is_zero ? 0.0f : 127.0f / maximum);
+        const float scale = (is_zero ? 0.0f : maximum / 127.0f) + sum(poison);
+        const size_t rounded = is_zero || scale != scale ? 0 : count;  // codes from there on are 0
+        const Floats inverse = broadcast(127.0f / maximum);
         Integers total = broadcast_integer(0);
         for (size_t i = 0; i < to.block; i += 16) {
-            const Floats value = i >= count        ? broadcast(0.0f)
-                                 : count - i >= 16 ? load(x + begin + i)
-                                                   : load_first(x + begin + i, count - i);
             // max·(127/max) may round above 127 by an ulp, never to 127.5: no clamp is needed.
-            const Integers code = to_integers(multiply(value, inverse));
+            const Floats scaled = i >= rounded        ? broadcast(0.0f)
+                                  : rounded - i >= 16 ? multiply(load(x + begin + i), inverse)
+                                                      : multiply(load_first(x + begin + i, rounded - i), inverse);
+            const Integers code = to_integers(scaled);
             store_int8(codes + begin + i, code);
             total = add(total, code);
         }
         const size_t at = b * to.row_count + row;
-        const float scale = (is_zero ? 0.0f : maximum / 127.0f) + sum(poison);
         const int32_t code_sum = sum(total);
         to.scales[at] = scale;
         to.scaled_sums[at] = scale * static_cast<float>(code_sum);
@@ -60,7 +61,8 @@ inline void rms_norm(const NormArguments& a) {
             squares = multiply_add(value, value, squares);
         }
         const float mean = sum(squares) / static_cast<float>(a.group);
-        const Floats factor = broadcast(1.0f / std::sqrt(mean + a.epsilon));
+        // mean − mean is NaN where squares overflowed: a factor of 0 would hide it.
+        const Floats factor = broadcast(1.0f / std::sqrt(mean + a.epsilon) + (mean - mean));
         for (size_t i = 0; i < whole; i += 16) {
             store(output + i, multiply(multiply(load(input + i), factor), load(a.weight + i)));
         }

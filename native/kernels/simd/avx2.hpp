@@ -100,7 +100,7 @@ inline Integers shift_left(Integers a) {
 }
 inline Floats to_floats(Integers a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 inline Integers to_integers(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
-// 2 to the power of each lane, for lanes in -126..127.
+// 2 to the power of each lane, for lanes in -126..127; infinity for 128.
 inline Floats power_of_two(Integers a) {
     const __m256i bias = _mm256_set1_epi32(127);
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a.low, bias), 23)),

@@ -73,7 +73,7 @@ inline Integers shift_left(Integers a) {
 }
 inline Floats to_floats(Integers a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Integers to_integers(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
-// 2 to the power of each lane, for lanes in -126..127.
+// 2 to the power of each lane, for lanes in -126..127; infinity for 128.
 inline Floats power_of_two(Integers a) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(127)), 23))};
 }

@@ -117,7 +117,7 @@ inline Integers to_integers(Floats a) {
         return rounded >= -0x1p31f && rounded < 0x1p31f ? static_cast<int32_t>(rounded) : INT32_MIN;
     });
 }
-// 2 to the power of each lane, for lanes in -126..127.
+// 2 to the power of each lane, for lanes in -126..127; infinity for 128.
 inline Floats power_of_two(Integers a) {
     return each_lane<Floats>([&](int i) { return std::bit_cast<float>((static_cast<uint32_t>(a.v[i]) + 127u) << 23); });
 }

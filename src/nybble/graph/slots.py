@@ -29,8 +29,8 @@ class Slots:
 def assign_slots(graph: Graph) -> Slots:
     """Give every buffer a slot, reusing one of the same shape when its last reader has run.
 
-    A linear may write over its residual if it is the last to read it: each element is read before it is written.
-    The logits keep their slot to the end.
+    A linear may write over its residual if it is the last to read it: each element is read before it is written. Not if
+    the residual is its input too, which all of the output reads. The logits keep their slot to the end.
     """
     last_read = {_root(graph, graph.logits): len(graph.ops)}
     for index, op in enumerate(graph.ops):
@@ -46,7 +46,7 @@ def assign_slots(graph: Graph) -> Slots:
 
     for index, op in enumerate(graph.ops):
         dying = {root for name in buffers_read(op) if last_read[root := _root(graph, name)] == index}
-        if isinstance(op, Linear) and op.residual is not None and op.residual in dying:
+        if isinstance(op, Linear) and op.residual in dying and op.residual != _root(graph, op.input):
             release(op.residual)
             dying.discard(op.residual)
         written = buffer_written(op)
