@@ -48,7 +48,8 @@ def load(
     """Load a model.
 
     ``model`` is a name from ``nybble models``, a path to a GGUF file, or ``org/repo[:file-or-quant]`` of a hub; None is
-    the default model. What is not here is fetched, unless ``offline``; ``progress`` is told how far that is.
+    the default model. What is not here is fetched, unless ``offline``; ``progress`` is told how far fetching and
+    packing are.
     ``threads``: by default one for each CPU this process may use. ``context_length`` in tokens: by default the model's
     own, at most 8192, less if memory is short. ``accuracy``: "int8" or "f32" activations in the linears.
 
@@ -59,7 +60,7 @@ def load(
     count, parsed = _thread_count(threads), Accuracy.parse(accuracy)
     selected_isa()
     path = resolve(None if model is None else str(model), offline=offline, progress=progress)
-    return _load_file(path, count, context_length, parsed, start)
+    return _load_file(path, count, context_length, parsed, progress, start)
 
 
 def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
@@ -68,7 +69,14 @@ def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
     return checkpoint, plan(build_graph(checkpoint), accuracy, selected_isa())
 
 
-def _load_file(path: Path, threads: int, context_length: int | None, accuracy: Accuracy, start: float) -> LLM:
+def _load_file(
+    path: Path,
+    threads: int,
+    context_length: int | None,
+    accuracy: Accuracy,
+    progress: Progress | None,
+    start: float,
+) -> LLM:
     checkpoint, planned = plan_file(path, accuracy)
     limit = planned.graph.context_length
     if context_length is not None and not 1 <= context_length <= limit:
@@ -79,7 +87,15 @@ def _load_file(path: Path, threads: int, context_length: int | None, accuracy: A
     metadata, file = checkpoint.metadata, str(path)
     tokenizer = tokenizer_from_gguf(metadata, file)
     sampling = defaults_from_metadata(metadata)
-    compiled = compile_plan(planned, _native.ThreadPool(threads), checkpoint.release)
+    packed, total = 0, sum(matrix.bytes for matrix in planned.matrices.values())
+
+    def report(size: int) -> None:
+        nonlocal packed
+        packed += size
+        if progress is not None:
+            progress(f"packing the weights of {path.name}", packed, total)
+
+    compiled = compile_plan(planned, _native.ThreadPool(threads), checkpoint.release, report)
     info = ModelInfo(
         path=path,
         architecture=checkpoint.architecture,

@@ -1,0 +1,86 @@
+"""The entry point: runs a command, and turns whatever happens into an exit code and at most one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from ..errors import InvalidParameter, NybbleError
+from .exit_codes import FAILURE, INTERRUPTED, SUCCESS, USAGE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``nybble`` with ``arguments`` (by default those of the process); returns its exit code.
+
+    0: done. 1: failed, for a reason told in one line on standard error. 2: wrong usage. 130: interrupted.
+    """
+    output = sys.stdout
+    try:
+        code = _run(arguments)
+        output.flush()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = FAILURE  # whoever read the output had enough; nobody is left to be told
+    except InvalidParameter as error:
+        code = _fail(error, USAGE)
+    except NybbleError as error:
+        code = _fail(error, FAILURE)
+    except OSError as error:
+        code = _fail(_described(error, output), FAILURE)
+    except MemoryError:
+        code = _fail("out of memory; use a smaller model, or lower the context length (--context)", FAILURE)
+    if not _writable(output):
+        _abandon(output)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    # Imported here so that Ctrl-C during the import is quiet as well.
+    from typer.main import get_command
+
+    from .app import app
+    from .output import make_printable
+
+    make_printable(sys.stdout)
+    make_printable(sys.stderr)
+    try:
+        get_command(app).main(args=arguments, prog_name="nybble")
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else FAILURE
+    return SUCCESS
+
+
+def _fail(problem: object, code: int) -> int:
+    from .output import print_error
+
+    print_error(problem)
+    return code
+
+
+def _described(error: OSError, output: TextIO) -> str:
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return f"{error.filename}: {reason}"
+    return reason if _writable(output) else f"cannot write standard output: {reason}"
+
+
+def _writable(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _abandon(stream: TextIO) -> None:
+    """Send what is left to nowhere: Python flushes the stream when it ends, and would complain once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

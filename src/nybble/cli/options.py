@@ -1,0 +1,60 @@
+"""The options that several commands share, and their first check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+MODEL_HELP = "A name from `nybble models`, PATH.gguf, or org/repo[:file-or-quant] of a hub. If missing: the default."
+
+Model = Annotated[str | None, typer.Option("--model", "-m", metavar="MODEL", help=MODEL_HELP)]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", "-n", metavar="TOKENS", help="Longest answer. If missing: 512.")
+]
+Temperature = Annotated[
+    float | None, typer.Option(metavar="NUMBER", help="Above 0, answers vary; at 0 the likeliest token is taken.")
+]
+TopK = Annotated[int | None, typer.Option(metavar="COUNT", help="Choose among so many of the likeliest tokens.")]
+TopP = Annotated[
+    float | None, typer.Option(metavar="SHARE", help="Choose among the likeliest tokens that hold this probability.")
+]
+MinP = Annotated[
+    float | None, typer.Option(metavar="SHARE", help="Drop tokens less likely than this share of the likeliest.")
+]
+RepetitionPenalty = Annotated[
+    float | None, typer.Option(metavar="NUMBER", help="Above 1, tokens that occurred become less likely.")
+]
+Seed = Annotated[int | None, typer.Option(metavar="NUMBER", help="Makes random choices repeatable.")]
+Stop = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End the answer at this text; may be repeated.")]
+System = Annotated[str | None, typer.Option(metavar="TEXT", help="A system message: who the model should be.")]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", "-t", metavar="COUNT", help="If missing: one for each CPU this process may use."),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(metavar="TOKENS", help="Room for prompt and answer. If missing: the model's, at most 8192."),
+]
+Accuracy = Annotated[
+    str, typer.Option(metavar="int8|f32", help="Activations in the linears: int8 is faster, f32 more accurate.")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Use what is on this machine only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on standard error what is used, and why.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def answer_parameters(max_tokens: int | None, stop: Sequence[str] | None, **sampling: Any) -> dict[str, Any]:
+    """The parameters of an answer that were given, checked before a model is fetched or loaded.
+
+    Raises :class:`~nybble.errors.InvalidParameter`.
+    """
+    from ..engine.generation import GenerationOptions
+    from ..engine.llm import DEFAULT_MAX_TOKENS
+    from ..engine.sampling import SamplingOptions
+
+    given = {name: value for name, value in sampling.items() if value is not None}
+    longest = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
+    options = GenerationOptions(longest, tuple(stop or ()), SamplingOptions(**given))
+    return {**given, "max_tokens": options.max_tokens, "stop": options.stop}

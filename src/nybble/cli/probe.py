@@ -1,0 +1,74 @@
+"""``nybble probe``: what this machine offers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from . import options
+from .output import megabytes, print_json
+from .table import columns, print_table
+
+if TYPE_CHECKING:
+    from ..machine.description import Cache, MachineDescription
+
+EXAMPLES = ("nybble probe", "nybble probe --json", "NYBBLE_ISA=portable nybble probe")
+
+
+def probe(as_json: options.Json = False) -> None:
+    """Show this machine: its CPU, memory, instruction sets, and which kernels run here.
+
+    The environment variable NYBBLE_ISA selects an instruction set other than the best one.
+    """
+    from .. import _native
+    from ..graph.dispatch import linear_kernels, selected_isa
+    from ..machine.description import describe
+
+    available, selected = _native.available_isas(), selected_isa()
+    machine = describe()
+    kernels = [(kernel, kernel.isa in available) for kernel in linear_kernels()]
+    if as_json:
+        facts = [
+            {
+                **asdict(kernel),
+                "runs_here": runs_here,
+                "why_not": None if runs_here else _refusal(kernel.isa),
+                "selected": kernel.isa == selected,
+            }
+            for kernel, runs_here in kernels
+        ]
+        instruction_sets = {"available": available, "selected": selected}
+        print_json({"machine": asdict(machine), "instruction_sets": instruction_sets, "kernels": facts})
+        return
+    for line in _machine_lines(machine):
+        print(line)
+    print(f"instruction sets: {', '.join(available)}; selected: {selected}")
+    print()
+    rows = []
+    for kernel, runs_here in kernels:
+        state = "yes, selected" if kernel.isa == selected else "yes" if runs_here else f"no: {_refusal(kernel.isa)}"
+        rows.append((kernel.name, kernel.weights, kernel.activations, state))
+    print_table(columns("KERNEL", "WEIGHTS", "ACTIVATIONS", "RUNS HERE"), rows)
+
+
+def _refusal(isa: str) -> str:
+    return f"this CPU has no {isa}"
+
+
+def _machine_lines(machine: MachineDescription) -> list[str]:
+    allowance, memory = machine.allowance, machine.memory_available
+    lines = [f"processor: {machine.processor} ({machine.architecture})"]
+    if machine.board is not None:
+        lines.append(f"board: {machine.board}")
+    quota = "no quota" if allowance.quota is None else f"quota {allowance.quota:g}"
+    lines.append(f"CPUs: {allowance.count} usable of {machine.logical_cpus} (affinity {allowance.affinity}, {quota})")
+    if machine.caches:
+        lines.append(f"caches: {', '.join(map(_cache_text, machine.caches))}")
+    total = "" if machine.memory_bytes is None else f" of {megabytes(machine.memory_bytes)}"
+    lines.append(f"memory: {megabytes(memory.bytes)} available{total} (limited by {memory.limited_by})")
+    return lines
+
+
+def _cache_text(cache: Cache) -> str:
+    size = f"{cache.bytes >> 20} MiB" if cache.bytes >= 1 << 20 else f"{cache.bytes >> 10} KiB"
+    return f"L{cache.level} {cache.kind} {cache.count} x {size}"
