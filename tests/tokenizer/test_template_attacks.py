@@ -121,6 +121,14 @@ HANGING = {
     + "{% set s = [s, s] %}" * 14
     + "{% set s = s + s %}" * 14
     + "{% set t = s[:] %}{{ s == t }}" * 200,
+    "wide lists compared by a loop": "{% set s = [1] %}"
+    + "{% set s = [s, s] %}" * 14
+    + "{% set s = s + s %}" * 14
+    + "{% for a in range(200) %}{% set t = s[:] %}{{ loop.changed(t) }}{% endfor %}",
+    "wide tuples as keys": "{% set s = (1,) %}"
+    + "{% set s = (s, s) %}" * 14
+    + "{% set s = s + s %}" * 14
+    + "{{ {}.get(s) }}{{ dict([[s, 1]]) }}" * 200,
     "a macro that calls itself": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "a macro that calls itself twice": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}"
     "{{ m(60) }}",

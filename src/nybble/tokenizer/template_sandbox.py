@@ -127,8 +127,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             # Jinja passes loop variables to every call; the keywords of text methods are limits, last by position too.
             keywords = [value for name, value in options.items() if name not in ("_block_vars", "_loop_vars")]
             return call_text_method(owner, obj.__name__, (*arguments, *keywords))
-        if isinstance(obj, BuiltinMethodType) and isinstance(owner, (list, tuple)):
+        if isinstance(owner, (list, tuple)):
             budget().weigh(owner)
+        if isinstance(owner, (dict, list, tuple, LoopContext)) or obj in (dict, Namespace):
+            # These compare or hash what they are given.
             budget().weigh(arguments)
         if isinstance(obj, LoopContext) and arguments:
             arguments = (Counted(arguments[0]), *arguments[1:])
