@@ -84,18 +84,18 @@ class Attended:
           change each softmax weight by at most 2δ, relatively;
         * each exponent is a rounded difference of scores: u·R off, R their range; so are, together, those of the
           blocks' corrections. Numerator and denominator both: 4·R·u;
-        * an exponential is good to 4u. Numerator and denominator: 8u, and with each block's correction and its
-          product 10·B·u;
+        * an exponential is good to 2u (see SwiGLU). Numerator and denominator: 4u, and with each block's correction and
+          its product 6·B·u;
         * the numerator is a sum of L terms, the denominator's lanes of 2·B, folded in 4 steps; the quotient rounds
           once.
 
-        Sum: 2δ + (4R + L + 12B + 13)·u, and one more u for second orders. Weights below e⁻⁸⁷ come out as that.
+        Sum: 2δ + (4R + L + 8B + 9)·u, and one more u for second orders. Weights below e⁻⁸⁷ come out as that.
         With ``exact_scores`` neither scores nor their differences are rounded: δ = R = 0.
         """
         output, magnitude, sizes, spread = self.exact()
         length = len(self.query)
         blocks = -(-length // 32)
-        bound = (length + 12 * blocks + 14) * UNIT
+        bound = (length + 8 * blocks + 10) * UNIT
         if not exact_scores:
             bound = bound + 2 * (self.head_dim + 2) * UNIT * sizes + 4 * spread * UNIT
         bound = bound * magnitude + 1e-36 * np.abs(self.value).max()
