@@ -104,6 +104,14 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             return not attr.startswith("_")
         return any(isinstance(obj, kind) and attr in names for kind, names in _ATTRIBUTES)
 
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        """Says so at once, where Jinja would go on with an undefined value."""
+        raise TemplateError(f"it reads {attribute[:64]!r} of a {type(obj).__name__}, which is not supported")
+
+    def wrap_str_format(self, value: Any) -> None:
+        """``format`` pads to any width, so it is left to ``is_safe_attribute`` to refuse."""
+        return None
+
     def getitem(self, obj: Any, argument: Any) -> Any:
         """``obj[argument]``."""
         budget().charge(STEP)
@@ -116,10 +124,13 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         budget().charge(STEP)
         owner = getattr(obj, "__self__", None)
         if isinstance(obj, BuiltinMethodType) and isinstance(owner, str):
-            # As is_safe_attribute allowed them; keywords of text methods only limit counts, which positions do too.
-            return call_text_method(owner, obj.__name__, (*arguments, *options.values()))
-        if isinstance(obj, BuiltinMethodType) and isinstance(owner, (list, tuple)):
+            # Jinja passes loop variables to every call; the keywords of text methods are limits, last by position too.
+            keywords = [value for name, value in options.items() if name not in ("_block_vars", "_loop_vars")]
+            return call_text_method(owner, obj.__name__, (*arguments, *keywords))
+        if isinstance(owner, (list, tuple)):
             budget().weigh(owner)
+        if isinstance(owner, (dict, list, tuple, LoopContext)) or obj in (dict, Namespace):
+            # These compare or hash what they are given.
             budget().weigh(arguments)
         if isinstance(obj, LoopContext) and arguments:
             arguments = (Counted(arguments[0]), *arguments[1:])

@@ -1,0 +1,95 @@
+"""Guards against: kernels this CPU cannot run, preferences that are ignored, choices without a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from nybble import _native
+from nybble.errors import InvalidParameter, KernelUnavailable
+from nybble.graph.dispatch import Accuracy, LinearKernel, choose_linear_kernel, linear_kernels, selected_isa
+
+AVAILABLE = _native.available_isas()
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, available: list[str], *kernels: tuple[str, str, str, str]) -> None:
+    """A CPU with ``available`` and a build with ``kernels``."""
+    monkeypatch.setattr(_native, "available_isas", lambda: available)
+    monkeypatch.setattr(_native, "linear_kernels", lambda: list(kernels))
+
+
+def test_accuracy_by_name() -> None:
+    assert [Accuracy.parse(name) for name in ("int8", "f32")] == [Accuracy.INT8, Accuracy.F32]
+    with pytest.raises(InvalidParameter, match="'fp8' is not one of int8, f32"):
+        Accuracy.parse("fp8")
+
+
+def test_the_best_instruction_set_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NYBBLE_ISA", raising=False)
+    assert selected_isa() == AVAILABLE[0]
+    monkeypatch.setenv("NYBBLE_ISA", "")
+    assert selected_isa() == AVAILABLE[0]
+    for isa in AVAILABLE:
+        monkeypatch.setenv("NYBBLE_ISA", isa)
+        assert selected_isa() == isa
+
+
+def test_an_instruction_set_this_cpu_lacks_is_refused_with_those_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NYBBLE_ISA", "avx1024")
+    with pytest.raises(KernelUnavailable) as raised:
+        selected_isa()
+    assert str(raised.value) == f"NYBBLE_ISA=avx1024 is not available here; available: {', '.join(AVAILABLE)}"
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+@pytest.mark.parametrize("weights", ["w4", "w8", "f16", "bf16", "f32"])
+@pytest.mark.parametrize("accuracy", Accuracy)
+def test_every_weight_type_has_a_kernel(isa: str, weights: str, accuracy: Accuracy) -> None:
+    """int8 activations where the weights are quantised and nobody asked for fp32."""
+    choice = choose_linear_kernel(weights, accuracy, isa)
+    activations = "int8" if weights in ("w4", "w8") and accuracy is Accuracy.INT8 else "f32"
+    assert choice.kernel == LinearKernel(f"linear_{weights}_{activations}_panel32_{isa}", isa, weights, activations)
+    assert choice.kernel in linear_kernels()
+
+
+@pytest.mark.parametrize("isa", AVAILABLE)
+@pytest.mark.parametrize("accuracy", Accuracy)
+def test_every_better_kernel_was_refused_for_a_reason(isa: str, accuracy: Accuracy) -> None:
+    choice = choose_linear_kernel("w4", accuracy, isa)
+    better = [kernel for kernel in linear_kernels() if kernel.weights == "w4"]
+    better = better[: better.index(choice.kernel)]
+    assert [name for name, _ in choice.refused] == [kernel.name for kernel in better]
+    for kernel, (_, reason) in zip(better, choice.refused, strict=True):
+        if kernel.isa not in AVAILABLE:
+            assert reason == f"this CPU has no {kernel.isa}"
+        elif kernel.isa != isa:
+            assert reason == f"NYBBLE_ISA={isa}"
+        else:
+            assert reason == "rounds activations to int8; --accuracy f32 was asked for"
+
+
+def test_the_first_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(
+        monkeypatch,
+        ["middle", "plain"],
+        ("a", "best", "w4", "int8"),
+        ("b", "middle", "w8", "int8"),
+        ("c", "middle", "w4", "int8"),
+        ("d", "middle", "w4", "f32"),
+        ("e", "plain", "w4", "int8"),
+    )
+    choice = choose_linear_kernel("w4", Accuracy.INT8, "middle")
+    assert (choice.kernel.name, choice.refused) == ("c", (("a", "this CPU has no best"),))
+    choice = choose_linear_kernel("w4", Accuracy.F32, "middle")
+    assert choice.kernel.name == "d"
+    assert choice.refused[1] == ("c", "rounds activations to int8; --accuracy f32 was asked for")
+    choice = choose_linear_kernel("w4", Accuracy.INT8, "plain")
+    assert choice.kernel.name == "e"
+    assert [reason for _, reason in choice.refused] == ["this CPU has no best", *["NYBBLE_ISA=plain"] * 2]
+
+
+def test_weights_that_no_kernel_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KernelUnavailable, match="no kernel of this build reads w3 weights on portable"):
+        choose_linear_kernel("w3", Accuracy.INT8, "portable")
+    pretend(monkeypatch, ["plain"], ("a", "plain", "w4", "int8"))
+    with pytest.raises(KernelUnavailable, match="w4 weights on plain"):
+        choose_linear_kernel("w4", Accuracy.F32, "plain")

@@ -1,0 +1,159 @@
+"""Guards against: ops that are right alone and wrong together; answers that depend on who else is in the step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nybble import _native
+from nybble.graph.compile import compile_plan
+from nybble.graph.dispatch import Accuracy
+from nybble.graph.graph import Graph
+from nybble.graph.ops import KVAppend, Rope
+from nybble.graph.plan import plan
+from nybble.graph.reference import ReferenceCache, run
+from nybble.models.build import build_graph
+from tests.graph.small import STEPS, random_graphs, tensor
+from tests.models.tiny import TinyModel, tiny_checkpoint
+
+from .programs import ISAS, bits, pool, sweep
+
+THREADS = (1, 2, 3, 7)
+
+
+def new_cache(graph: Graph, capacity: int = 200) -> _native.KVCache:
+    return _native.KVCache(graph.layers, graph.kv_heads, graph.head_dim, capacity)
+
+
+@cache
+def decoder() -> Graph:
+    """A small model with several storage types, grouped heads, q/k norms and a vocabulary that is no whole panel."""
+    graph = build_graph(tiny_checkpoint(TinyModel(architecture="qwen3", head_dim=32, heads=6, vocabulary=290)))
+    storages = {"attn_q": "Q4_1", "attn_k": "Q4_1", "attn_v": "Q8_0", "ffn_down": "Q5_0", "ffn_gate": "Q4_0"}
+
+    def stored(name: str) -> str:
+        return next((storage for part, storage in storages.items() if f"{part}.weight" in name), "F32")
+
+    tensors = {
+        name: tensor(name, old.rows.view("<f4").reshape(old.shape), stored(name)) for name, old in graph.tensors.items()
+    }
+    return replace(graph, tensors=tensors)
+
+
+@cache
+def program(isa: str = ISAS[0], threads: int = 1) -> _native.Program:
+    return compile_plan(plan(decoder(), Accuracy.INT8, isa), pool(threads)).program
+
+
+def logits_of(program: _native.Program, *sequences: tuple[_native.KVCache, list[int]]) -> list[NDArray[np.uint32]]:
+    """The bits of all logits of one step, a matrix for each sequence."""
+    tokens = [token for _, of_sequence in sequences for token in of_sequence]
+    spans = [(cache, len(of_sequence)) for cache, of_sequence in sequences]
+    logits = bits(program.run(tokens, spans, list(range(len(tokens)))))
+    return np.split(logits, np.cumsum([len(of_sequence) for _, of_sequence in sequences])[:-1])
+
+
+def some_tokens(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, decoder().vocabulary, count).tolist()
+
+
+@sweep(60)
+@given(random_graphs(storages=("F32", "F32", "F16", "Q8_0", "Q5_0", "Q4_0", "Q4_1")), st.sampled_from(ISAS))
+def test_random_graphs_compute_what_the_reference_does(graph: Graph, isa: str) -> None:
+    """fp32 against fp64, through a cache that rounds to fp16, where the last bit may fall either way."""
+    planned = plan(graph, Accuracy.F32, isa)
+    assume(not any(isinstance(op, Rope | KVAppend) for op in planned.graph.ops))
+    program = compile_plan(planned, pool(2)).program
+    reference, cache = ReferenceCache(graph), new_cache(graph)
+    for tokens, outputs in STEPS:
+        rows = list(range(len(tokens))) if outputs is None else list(outputs)
+        expected = run(graph, tokens, reference, outputs)
+        found = program.run(list(tokens), [(cache, len(tokens))], rows)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-3 * max(1.0, np.abs(expected).max()))
+
+
+@sweep(40)
+@given(random_graphs(storages=("F32", "Q8_0", "Q5_0", "Q4_0", "Q4_1")), st.sampled_from(ISAS))
+def test_random_graphs_with_int8_activations(graph: Graph, isa: str) -> None:
+    """The lowered graph's reference rounds activations at the same places; a code on a tie may differ by one."""
+    planned = plan(graph, Accuracy.INT8, isa)
+    assume(not any(isinstance(op, Rope | KVAppend) for op in planned.graph.ops))
+    program = compile_plan(planned, pool(2)).program
+    reference, cache = ReferenceCache(planned.graph), new_cache(graph)
+    for tokens, outputs in STEPS:
+        rows = list(range(len(tokens))) if outputs is None else list(outputs)
+        expected = run(planned.graph, tokens, reference, outputs)
+        found = program.run(list(tokens), [(cache, len(tokens))], rows)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=5e-2 * max(1.0, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("threads", THREADS)
+def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(isa: str, threads: int) -> None:
+    tokens = some_tokens(70)
+    (expected,) = logits_of(program("portable"), (new_cache(decoder()), tokens))
+    (found,) = logits_of(program(isa, threads), (new_cache(decoder()), tokens))
+    np.testing.assert_array_equal(found, expected)
+
+
+@sweep(25)
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=2, max_size=5),
+    steps=st.integers(1, 3),
+    isa=st.sampled_from(ISAS),
+    threads=st.sampled_from(THREADS),
+)
+def test_a_sequence_does_not_notice_its_neighbours(lengths: list[int], steps: int, isa: str, threads: int) -> None:
+    """In a batch, some prefilling and some decoding, each sequence's logits are what they are alone."""
+    executor = program(isa, threads)
+    alone = [new_cache(decoder()) for _ in lengths]
+    together = [new_cache(decoder()) for _ in lengths]
+    for step in range(steps):
+        counts = lengths if step == 0 else [1 if index % 2 else length for index, length in enumerate(lengths)]
+        tokens = [some_tokens(count, 10 * step + index) for index, count in enumerate(counts)]
+        expected = [logits_of(executor, pair)[0] for pair in zip(alone, tokens, strict=True)]
+        found = logits_of(executor, *zip(together, tokens, strict=True))
+        for index in range(len(lengths)):
+            np.testing.assert_array_equal(found[index], expected[index], f"sequence {index}")
+
+
+@sweep(25)
+@given(cuts=st.lists(st.integers(0, 70), max_size=5), isa=st.sampled_from(ISAS), threads=st.sampled_from(THREADS))
+def test_a_prompt_in_pieces_equals_the_whole(cuts: list[int], isa: str, threads: int) -> None:
+    tokens = some_tokens(70)
+    (expected,) = logits_of(program(), (new_cache(decoder()), tokens))
+    executor, cache = program(isa, threads), new_cache(decoder())
+    edges = sorted({0, 70, *cuts})
+    pieces = [tokens[begin:end] for begin, end in pairwise(edges)]
+    found = [logits_of(executor, (cache, piece))[0] for piece in pieces]
+    np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+def test_only_the_rows_asked_for_are_computed_and_in_that_order() -> None:
+    """Also none, as when a prompt is read in pieces."""
+    tokens = some_tokens(20)
+    (whole,) = logits_of(program(), (new_cache(decoder()), tokens))
+    for rows in ([19], [0], [3, 3, 19, 0], []):
+        cache = new_cache(decoder())
+        found = program().run(tokens, [(cache, 20)], rows)
+        np.testing.assert_array_equal(bits(found), whole[np.array(rows, int)])
+        assert cache.length == 20
+
+
+def test_memory_grows_with_the_step_and_is_known_beforehand() -> None:
+    sizes = [program().activation_bytes(rows, 1) for rows in (1, 2, 64, 512)]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] < 512 * 4 * 16 * sum(buffer.width for buffer in decoder().buffers.values())
+    # Whatever came before, small steps after large ones give the same.
+    tokens = some_tokens(90)
+    (expected,) = logits_of(program("portable"), (new_cache(decoder()), tokens[:3]))
+    logits_of(program("portable"), (new_cache(decoder()), tokens))
+    (found,) = logits_of(program("portable"), (new_cache(decoder()), tokens[:3]))
+    np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,247 @@
+"""Guards against: a kernel of the registry that nobody tested; products that are wrong for some shape, type or row.
+
+Every kernel of the registry is a parameter here: one that is added is tested, or skipped because this CPU lacks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nybble import _native
+from nybble.quant.matrix import to_matrix
+from nybble.quant.storage import StorageType
+from nybble.quant.tensor import Tensor
+from tests.quant.stored import random_tensor
+
+from .programs import ISAS, UNIT, OpProgram, float_tensor, pack, sweep
+
+KERNELS = {name: (isa, weights, activations) for name, isa, weights, activations in _native.linear_kernels()}
+FLOAT_WIDTHS = (1, 2, 3, 15, 16, 17, 31, 33, 48, 63, 65)
+BLOCK_COUNTS = (1, 2, 3, 5, 7)
+CHANNELS = (1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 97)
+ROWS = (*range(1, 10), 13, 49, 97)
+
+
+def kernels(*activations: str) -> list[object]:
+    """Parameters for the kernels that read ``activations``; those this CPU cannot run are skipped."""
+    return [
+        pytest.param(name, marks=() if isa in ISAS else pytest.mark.skip(f"this CPU has no {isa}"))
+        for name, (isa, _, reads) in KERNELS.items()
+        if reads in activations
+    ]
+
+
+def storages(weights: str) -> list[StorageType]:
+    """Every type that packs to ``weights``."""
+    return [storage for storage in StorageType if _native.packed_format(storage.ggml_id)[0] == weights]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A linear; ``in_place`` if its output overwrites its residual."""
+
+    tensor: Tensor
+    x: NDArray[np.float32]
+    bias: NDArray[np.float32] | None
+    residual: NDArray[np.float32] | None
+    in_place: bool
+
+    def run(self, kernel: str, threads: int = 1, rows: list[int] | None = None) -> NDArray[np.float32]:
+        """The outputs (rows, N)."""
+        isa, _, activations = KERNELS[kernel]
+        m, n = len(self.x), self.tensor.shape[0]
+        program = OpProgram(m, isa, threads)
+        output = program.guarded(self.residual if self.in_place else np.full((m, n), np.nan))
+        residual = None
+        if self.residual is not None:
+            residual = output if self.in_place else program.guarded(self.residual)
+        input = program.guarded(self.x)
+        if activations == "int8":
+            codes = program.new(self.x.shape[1], block=_native.packed_format(self.tensor.storage.ggml_id)[1])
+            program.native.quantise("quantise", input, codes)
+            input = codes
+        program.native.linear("linear", input, pack(self.tensor), kernel, output, self.bias, residual)
+        program.outputs(output, n)
+        return program.run(rows)
+
+    @property
+    def added(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Bias plus residual (M, N) or zeros, and the sum of their magnitudes."""
+        total = magnitude = np.zeros((len(self.x), self.tensor.shape[0]))
+        for part in (self.bias, self.residual):
+            if part is not None:
+                total, magnitude = total + part, magnitude + np.abs(part, dtype=np.float64)
+        return total, magnitude
+
+
+def check_int8(case: Case, isa: str, found: NDArray[np.float32]) -> None:
+    """Compare with exact sums over the codes and scales the kernel was given.
+
+    With u = 2⁻²⁴ and B blocks: a block's integer dot product is below 2²⁴, so exact as fp32. Its factor, weight scale ·
+    activation scale, is rounded once: an error of u relative to its term. Each of the B (with offsets 2B) additions is
+    one fused operation that rounds a partial sum, which is at most S, the sum of the magnitudes of all terms; so do the
+    additions of bias and residual. In all (2B + 3) · u · S to first order; one more u covers the rest. Products that
+    underflow add at most 2⁻¹⁴⁹ each.
+    """
+    matrix = to_matrix(case.tensor)
+    codes, scales, sums = _native.quantise_rows(isa, case.x, matrix.block)
+    n, blocks = len(matrix.codes), len(scales)
+    activations = np.array(codes, np.float64).reshape(-1, blocks, matrix.block).swapaxes(0, 1)
+    zero_point = 0 if matrix.offsets is not None else 1 << (matrix.bits - 1)
+    weights = (matrix.codes.astype(np.float64) - zero_point).reshape(n, blocks, matrix.block).transpose(1, 2, 0)
+    dots = activations @ weights  # (blocks, M, N)
+    factors = scales.astype(np.float64)[:, :, None] * matrix.scales.T.astype(np.float64)[:, None, :]
+    terms = dots * factors
+    total, magnitude = terms.sum(axis=0), np.abs(terms).sum(axis=0)
+    if matrix.offsets is not None:
+        terms = sums.astype(np.float64)[:, :, None] * matrix.offsets.T.astype(np.float64)[:, None, :]
+        total, magnitude = total + terms.sum(axis=0), magnitude + np.abs(terms).sum(axis=0)
+    bound = (2 * blocks + 4) * UNIT * (magnitude + case.added[1]) + 2 * blocks * 2.0**-149
+    assert (np.abs(found - (total + case.added[0])) <= bound).all()
+
+
+def check_f32(case: Case, found: NDArray[np.float32]) -> None:
+    """Compare with exact sums over the decoded weights.
+
+    Even and odd k have a sum each, of at most n = ceil(K / 2) fused operations. A sum of n rounded additions is within
+    n·u / (1 - n·u) of exact, relative to the sum of magnitudes; adding the two, the bias and the residual makes n + 3.
+    Products that underflow add at most 2⁻¹⁴⁹ each.
+    """
+    weights = pack(case.tensor).rows(0, case.tensor.shape[0]).astype(np.float64)
+    x = case.x.astype(np.float64)
+    roundings = (-(-x.shape[1] // 2) + 3) * UNIT
+    magnitude = np.abs(x) @ np.abs(weights).T + case.added[1]
+    bound = roundings / (1 - roundings) * magnitude + x.shape[1] * 2.0**-149
+    assert (np.abs(found - (x @ weights.T + case.added[0])) <= bound).all()
+
+
+def case_of(storage: StorageType, k: int, n: int, m: int, bias: bool, residual: str | None, seed: int = 0) -> Case:
+    """Random weights and activations, rows of very different sizes among them."""
+    random = np.random.default_rng(seed)
+    if storage.is_float:
+        tensor = float_tensor(random.normal(size=(n, k)), storage)
+    else:
+        tensor = random_tensor(storage, (n, k), seed)
+    x = (random.normal(size=(m, k)) * 10.0 ** random.integers(-3, 4, (m, 1))).astype(np.float32)
+    return Case(
+        tensor,
+        x,
+        random.normal(size=n).astype(np.float32) if bias else None,
+        random.normal(size=(m, n)).astype(np.float32) if residual else None,
+        residual == "in place",
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn, weights: str) -> Case:
+    storage = draw(st.sampled_from(storages(weights)))
+    k = (
+        draw(st.sampled_from(FLOAT_WIDTHS))
+        if storage.is_float
+        else storage.block_elements
+        * draw(st.sampled_from(BLOCK_COUNTS[:3] if storage.block_elements > 32 else BLOCK_COUNTS))
+    )
+    return case_of(
+        storage,
+        k,
+        draw(st.sampled_from(CHANNELS)),
+        draw(st.sampled_from(ROWS)),
+        draw(st.booleans()),
+        draw(st.sampled_from([None, "apart", "in place"])),
+        draw(st.integers(0, 1000)),
+    )
+
+
+def corners(weights: str) -> list[Case]:
+    """Each type once at its smallest, and once with every remainder: of a panel, a vector, a tile and a split."""
+    found = []
+    for storage in storages(weights):
+        block = storage.block_elements
+        found.append(case_of(storage, block, 1, 1, False, None))
+        found.append(case_of(storage, 65 if storage.is_float else 3 * block, 97, 97, True, "apart"))
+        found.append(case_of(storage, 3 * block, 33, 7, True, "in place"))
+    return found
+
+
+def check(kernel: str, case: Case) -> None:
+    isa, _, activations = KERNELS[kernel]
+    if activations == "int8":
+        check_int8(case, isa, case.run(kernel))
+    else:
+        check_f32(case, case.run(kernel))
+
+
+@pytest.mark.parametrize("kernel", kernels("int8", "f32"))
+def test_corners(kernel: str) -> None:
+    for case in corners(KERNELS[kernel][1]):
+        check(kernel, case)
+
+
+@pytest.mark.parametrize("kernel", kernels("int8", "f32"))
+@sweep(100)
+@given(data=st.data())
+def test_any_shape(kernel: str, data: st.DataObject) -> None:
+    check(kernel, data.draw(cases(KERNELS[kernel][1])))
+
+
+def test_each_instruction_set_of_this_cpu_has_every_kernel() -> None:
+    """What was tested above, and that nothing of the registry was left out."""
+    kinds = {(weights, activations) for _, weights, activations in KERNELS.values()}
+    assert kinds == {
+        *((weights, "int8") for weights in ("w4", "w8")),
+        *((weights, "f32") for weights in ("w4", "w8", "f16", "bf16", "f32")),
+    }
+    assert "portable" in ISAS
+    for isa in ISAS:
+        assert {(weights, activations) for of, weights, activations in KERNELS.values() if of == isa} == kinds
+    assert all(storages(weights) for weights, _ in kinds)
+    assert len(kernels("int8", "f32")) == len(KERNELS)
+
+
+@pytest.mark.parametrize("kernel", kernels("int8"))
+@sweep(12)
+@example(m=1, n=33, blocks=16, signs="same")
+@example(m=7, n=33, blocks=16, signs="same")
+@given(
+    m=st.sampled_from([1, 2, 6, 7]),
+    n=st.sampled_from([1, 32, 33]),
+    blocks=st.integers(1, 16),
+    signs=st.sampled_from(["same", "alternating", "random"]),
+)
+def test_no_dot_product_saturates(kernel: str, m: int, n: int, blocks: int, signs: str) -> None:
+    """Activations at ±127, weight codes at the ends of their range, scales of 1: the sums are integers, and exact."""
+    weights = KERNELS[kernel][1]
+    random = np.random.default_rng(blocks)
+    k = 32 * blocks
+    pattern = {
+        "same": np.ones((m, k)),
+        "alternating": np.tile([1.0, -1.0], (m, k // 2)),
+        "random": random.choice([-1.0, 1.0], (m, k)),
+    }[signs]
+    for storage in (StorageType.Q4_0, StorageType.Q4_1) if weights == "w4" else (StorageType.Q8_0, StorageType.Q5_1):
+        tensor = extreme_tensor(storage, n, k, random)
+        x = (127 * pattern).astype(np.float32)
+        exact = x.astype(np.float64) @ pack(tensor).rows(0, n).astype(np.float64).T
+        assert np.abs(exact).max() < 2**24
+        found = Case(tensor, x, None, None, False).run(kernel)
+        np.testing.assert_array_equal(found, exact)
+
+
+def extreme_tensor(storage: StorageType, n: int, k: int, random: np.random.Generator) -> Tensor:
+    """Codes all lowest, all highest, or either at random, by rows; scale 1 and offset 0 or 1."""
+    octets = np.zeros((n, k // 32, storage.block_bytes), np.uint8)
+    octets[:, :, :2] = np.array([1], "<f2").view(np.uint8)
+    codes = octets[:, :, {StorageType.Q4_1: 4, StorageType.Q5_1: 4}.get(storage, 2) :]
+    codes[...] = random.choice([0, 255], codes.shape)
+    codes[0::3], codes[1::3] = 0, 255
+    if storage is StorageType.Q8_0:  # int8: the ends are -128 and 127
+        codes ^= 128
+    if storage is StorageType.Q4_1:
+        octets[:, :, 2:4] = np.array([1], "<f2").view(np.uint8)
+    return Tensor("weight", storage, (n, k), octets.reshape(n, -1), "toy.gguf")

@@ -1,0 +1,199 @@
+"""Guards against: packing that moves, drops or changes weights, and scales that overflow unnoticed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nybble import _native
+from nybble.errors import ModelFileError
+from nybble.quant.blocks import dequantise
+from nybble.quant.matrix import to_matrix
+from nybble.quant.packing_rules import PACKED_AS
+from nybble.quant.storage import StorageType
+from nybble.quant.tensor import Tensor
+from tests.quant.stored import QUANTISED, random_tensor, set_factor
+
+from .programs import bits, float_tensor, pack, pool, sweep
+
+FLOATS = tuple(storage for storage in StorageType if storage.is_float)
+STACKS = [
+    [left, right]
+    for left in StorageType
+    for right in StorageType
+    if _native.packed_format(left.ggml_id) == _native.packed_format(right.ggml_id)
+]
+"""Types that may be rows of one packed matrix."""
+
+
+def any_tensor(storage: StorageType, rows: int, blocks: int, seed: int) -> Tensor:
+    if storage.is_float:
+        values = np.random.default_rng(seed).normal(size=(rows, blocks))
+        return float_tensor(values, storage)
+    return random_tensor(storage, (rows, blocks * storage.block_elements), seed)
+
+
+def weights_of(tensor: Tensor) -> NDArray[np.float32]:
+    """What the packed form means: scale · code + offset without an error, then rounded once to fp32."""
+    exact = dequantise(tensor) if tensor.storage.is_float else to_matrix(tensor).dequantise()
+    return exact.astype(np.float32)
+
+
+def is_legal(tensor: Tensor, row: int) -> bool:
+    """Whether the rules in Python convert this row."""
+    try:
+        to_matrix(replace(tensor, shape=(1, tensor.shape[1]), rows=tensor.rows[row : row + 1]))
+    except ModelFileError:
+        return False
+    return True
+
+
+def packing(*parts: Tensor) -> tuple[int, int] | None:
+    """The (part, row) that packing refuses, or None."""
+    n, k = sum(part.shape[0] for part in parts), parts[0].shape[1]
+    memory = _native.WeightMemory(_native.packed_bytes(parts[0].storage.ggml_id, n, k))
+    return _native.pack(memory, 0, [(part.storage.ggml_id, part.rows) for part in parts], k, pool(2))[1]
+
+
+@pytest.mark.parametrize("storage", StorageType, ids=lambda storage: storage.name)
+def test_formats_are_those_of_the_rules(storage: StorageType) -> None:
+    """Python plans with the rules in ``PACKED_AS``, C++ packs with its own table: they must agree."""
+    rule = PACKED_AS[storage]
+    weights = {(4, False): "w4", (8, False): "w8", (32, True): "f32", (16, True): storage.name.lower()}
+    expected = (weights[rule.bits, rule.is_float], rule.block, rule.has_offsets)
+    assert _native.packed_format(storage.ggml_id) == expected
+
+
+@sweep(60)
+@example([StorageType.Q4_1, StorageType.Q4_K], [33, 31], 2, 3)
+@example([StorageType.Q6_K, StorageType.Q6_K], [1, 1], 1, 1)
+@given(
+    storages=st.sampled_from(STACKS),
+    counts=st.lists(st.integers(1, 70), min_size=2, max_size=2),
+    blocks=st.integers(1, 3),
+    threads=st.sampled_from([1, 2, 3]),
+)
+def test_rows_read_back_what_was_stored(
+    storages: list[StorageType], counts: list[int], blocks: int, threads: int
+) -> None:
+    """Exactly, for parts that begin and end anywhere within a panel of 32 channels."""
+    elements = max(storage.block_elements for storage in storages)
+    parts = [
+        any_tensor(storage, count, blocks * elements // storage.block_elements, seed)
+        for seed, (storage, count) in enumerate(zip(storages, counts, strict=True))
+    ]
+    matrix = pack(*parts, threads=threads)
+    expected = np.concatenate([weights_of(part) for part in parts])
+    assert (matrix.n, matrix.k) == expected.shape
+    assert matrix.bytes == _native.packed_bytes(storages[0].ggml_id, matrix.n, matrix.k)
+    np.testing.assert_array_equal(matrix.rows(0, matrix.n), expected)
+    np.testing.assert_array_equal(matrix.rows(counts[0], matrix.n), expected[counts[0] :])
+
+
+@pytest.mark.parametrize("storage", FLOATS, ids=lambda storage: storage.name)
+def test_every_float_survives_bit_for_bit(storage: StorageType) -> None:
+    """All 16-bit patterns, and as many of 32 bits; NaN stays NaN."""
+    patterns = np.arange(1 << 16, dtype=np.uint32)
+    octets = (patterns * 65537 + 1 if storage is StorageType.F32 else patterns.astype("<u2")).view(np.uint8)
+    tensor = Tensor("weight", storage, (256, 256), octets.reshape(256, -1), "toy.gguf")
+    found, expected = pack(tensor).rows(0, 256), dequantise(tensor)
+    finite = ~np.isnan(expected)
+    np.testing.assert_array_equal(bits(found)[finite], bits(expected)[finite])
+    assert np.isnan(found[~finite]).all()
+
+
+@pytest.mark.parametrize("storage", [storage for storage in QUANTISED if PACKED_AS[storage].exact])
+def test_every_fp16_scale_survives(storage: StorageType) -> None:
+    """All 63,488 finite scales, denormals among them."""
+    scales = np.arange(1 << 16, dtype="<u2")
+    scales = scales[np.isfinite(scales.view("<f2"))].reshape(-1, 64)
+    tensor = random_tensor(storage, (len(scales), 64 * 32), 0)
+    octets = tensor.rows.reshape(len(scales), 64, -1).copy()
+    octets[:, :, :2] = scales[..., None].view(np.uint8)
+    tensor = Tensor("weight", storage, tensor.shape, octets.reshape(len(scales), -1), "toy.gguf")
+    np.testing.assert_array_equal(pack(tensor).rows(0, len(scales)), weights_of(tensor))
+
+
+@pytest.mark.parametrize(
+    ("storage", "place", "value"),
+    [
+        (StorageType.Q4_0, 0, np.inf),
+        (StorageType.Q4_1, 0, -np.inf),
+        (StorageType.Q4_1, 2, np.nan),
+        (StorageType.Q5_0, 0, np.nan),
+        (StorageType.Q5_1, 2, np.inf),
+        (StorageType.Q8_0, 0, np.nan),
+        (StorageType.Q4_K, 0, 60000.0),  # finite until multiplied with a 6-bit factor
+        (StorageType.Q4_K, 2, np.nan),
+        (StorageType.Q5_K, 2, 60000.0),
+        (StorageType.Q6_K, 208, 60000.0),
+    ],
+)
+def test_a_scale_that_is_not_finite_is_reported_with_its_part_and_row(
+    storage: StorageType, place: int, value: float
+) -> None:
+    good = random_tensor(storage, (40, 512), 0)
+    bad = set_factor(set_factor(good, 37, 1, place, value), 39, 0, place, value)
+    with pytest.raises(ModelFileError, match="row 37"):
+        to_matrix(bad)
+    assert packing(good, bad) == (1, 37)
+    assert packing(bad, good) == (0, 37)
+    assert packing(good, good) is None
+
+
+@sweep(60)
+@given(storage=st.sampled_from(QUANTISED), rows=st.integers(1, 12), seed=st.integers(0, 2**32 - 1))
+def test_any_bytes_are_packed_or_refused_like_the_rules_say(storage: StorageType, rows: int, seed: int) -> None:
+    tensor = random_tensor(storage, (rows, storage.block_elements), seed, largest=None)
+    refused = [row for row in range(rows) if not is_legal(tensor, row)]
+    assert packing(tensor) == ((0, refused[0]) if refused else None)
+    if not refused:
+        np.testing.assert_array_equal(pack(tensor).rows(0, rows), weights_of(tensor))
+
+
+def test_matrices_share_memory_without_touching_each_other() -> None:
+    tensors = [random_tensor(storage, (33, 512), seed) for seed, storage in enumerate(QUANTISED)]
+    sizes = [_native.packed_bytes(tensor.storage.ggml_id, *tensor.shape) for tensor in tensors]
+    offsets = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
+    memory = _native.WeightMemory(int(offsets[-2]) + sizes[-1])
+    matrices = [
+        _native.pack(memory, int(offset), [(tensor.storage.ggml_id, tensor.rows)], 512, pool(2))[0]
+        for offset, tensor in zip(offsets[:-1], tensors, strict=True)
+    ]
+    del memory  # kept alive by its matrices
+    for matrix, tensor in zip(matrices, tensors, strict=True):
+        np.testing.assert_array_equal(matrix.rows(0, 33), weights_of(tensor))
+
+
+def test_what_cannot_be_packed_is_refused() -> None:
+    tensor = random_tensor(StorageType.Q4_0, (4, 64), 0)
+    other = random_tensor(StorageType.Q8_0, (4, 64), 0)
+    part = (tensor.storage.ggml_id, tensor.rows)
+    memory = _native.WeightMemory(4096)
+
+    def refused(match: str, parts: list[tuple[int, NDArray[np.uint8]]], k: int = 64, offset: int = 0) -> None:
+        with pytest.raises(ValueError, match=match):
+            _native.pack(memory, offset, parts, k, pool(1))
+
+    refused("nothing", [])
+    refused("nothing", [part], k=0)
+    refused("unknown storage type", [(4, tensor.rows)])
+    refused("one packed format", [part, (other.storage.ggml_id, other.rows)])
+    refused("row bytes", [part], k=96)
+    refused("row bytes", [part], k=65)
+    refused("row bytes", [(tensor.storage.ggml_id, tensor.rows[:, :-1])])
+    refused("too small", [part], offset=4096)
+    refused("too small", [part], offset=8)  # not on a cache line
+    refused("too small", [(tensor.storage.ggml_id, np.tile(tensor.rows, (32, 1)))])
+    with pytest.raises(MemoryError):
+        _native.packed_bytes(tensor.storage.ggml_id, 1 << 62, 1 << 62)
+    matrix = pack(tensor)
+    for begin, end in ((0, 5), (3, 2), (5, 5)):
+        with pytest.raises(ValueError, match="range"):
+            matrix.rows(begin, end)
+    assert matrix.rows(4, 4).shape == (0, 64)
