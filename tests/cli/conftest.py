@@ -2,30 +2,13 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from nybble.cli.main import main
+from tests.cli.outcome import Nybble, Outcome
 from tests.cli.talkers import talker
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command did."""
-
-    code: int
-    output: str
-    remarks: str
-
-    @property
-    def error(self) -> str:
-        """The one line a failed command says."""
-        (line,) = self.remarks.splitlines()
-        assert line.startswith("nybble: error: ")
-        return line.removeprefix("nybble: error: ")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +20,7 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def nybble(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def nybble(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Nybble:
     """Runs a command in this process; ``stdin`` is piped to it."""
 
     def call(*arguments: object, stdin: str | bytes = b"") -> Outcome:

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from ..errors import InvalidParameter, NybbleError
 from .exit_codes import FAILURE, INTERRUPTED, SUCCESS, USAGE
+from .output import prepare_streams, print_error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: done. 1: failed, for a reason told in one line on standard error. 2: wrong usage. 130: interrupted.
     """
+    prepare_streams()
     output = sys.stdout
     try:
         code = _run(arguments)
@@ -29,11 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NybbleError as error:
         code = _fail(error, FAILURE)
     except OSError as error:
-        code = _fail(_described(error, output), FAILURE)
+        code = _fail(_described(error), FAILURE)
     except MemoryError:
         code = _fail("out of memory; use a smaller model, or lower the context length (--context)", FAILURE)
-    if not _writable(output):
-        _abandon(output)
+    _abandon_unless_writable(output)
     return code
 
 
@@ -42,10 +43,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     from typer.main import get_command
 
     from .app import app
-    from .output import make_printable
 
-    make_printable(sys.stdout)
-    make_printable(sys.stderr)
     try:
         get_command(app).main(args=arguments, prog_name="nybble")
     except SystemExit as ending:
@@ -54,32 +52,23 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _fail(problem: object, code: int) -> int:
-    from .output import print_error
-
     print_error(problem)
     return code
 
 
-def _described(error: OSError, output: TextIO) -> str:
-    reason = error.strerror or str(error)
-    if error.filename is not None:
-        return f"{error.filename}: {reason}"
-    return reason if _writable(output) else f"cannot write standard output: {reason}"
+def _described(error: OSError) -> str:
+    # Errors of files have the name of theirs; those of the standard streams have none.
+    return f"{error.filename or 'standard input or output'}: {error.strerror or error}"
 
 
-def _writable(stream: TextIO) -> bool:
+def _abandon_unless_writable(stream: TextIO) -> None:
+    """Python flushes the stream once more when it ends, and would complain about what was told already."""
     try:
         stream.flush()
     except OSError:
-        return False
-    return True
-
-
-def _abandon(stream: TextIO) -> None:
-    """Send what is left to nowhere: Python flushes the stream when it ends, and would complain once more."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 if __name__ == "__main__":

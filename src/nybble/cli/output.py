@@ -20,11 +20,22 @@ _DIM, _NORMAL = "\x1b[2m", "\x1b[0m"
 _PATIENCE_SECONDS = 1.0
 
 
-def make_printable(stream: TextIO) -> None:
-    """Have characters the stream's encoding lacks replaced, not refused."""
-    reconfigure = getattr(stream, "reconfigure", None)  # streams of tests and notebooks have none
-    if reconfigure is not None:
-        reconfigure(errors="replace")
+def prepare_streams() -> None:
+    """Make the standard streams safe to use: there, and without encoding errors halfway through a text.
+
+    Output replaces what its encoding lacks. Input keeps what is not text as lone surrogates, for the tokeniser to
+    refuse in one line. A stream that is closed (``<&-``) reads and writes nothing.
+    """
+    for name, mode, errors in (
+        ("stdin", "r", "surrogateescape"),
+        ("stdout", "w", "replace"),
+        ("stderr", "w", "replace"),
+    ):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+        elif hasattr(stream, "reconfigure"):  # streams of tests and notebooks may have none
+            stream.reconfigure(errors=errors)
 
 
 def print_error(problem: object) -> None:

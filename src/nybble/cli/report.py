@@ -11,6 +11,7 @@ from .output import megabytes
 if TYPE_CHECKING:
     from ..engine.generation import TextStream
     from ..engine.llm import LLM
+    from ..engine.memory import MemoryNeeded
 
 _ENDINGS = {
     "length": "stopped at {max_tokens} tokens (--max-tokens)",
@@ -62,7 +63,7 @@ def setup_lines(model: LLM, given: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def memory_line(memory: Any) -> str:
+def memory_line(memory: MemoryNeeded) -> str:
     """What loading takes, by purpose."""
     return (
         f"{megabytes(memory.total)} at most: weights {megabytes(memory.weights)}, KV cache "
@@ -103,7 +104,7 @@ def answer_facts(model: LLM, answer: TextStream) -> dict[str, Any]:
     }
 
 
-def memory_facts(memory: Any) -> dict[str, int]:
+def memory_facts(memory: MemoryNeeded) -> dict[str, int]:
     """What loading takes in bytes, by purpose."""
     return {**asdict(memory), "total": memory.total}
 

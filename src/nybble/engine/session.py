@@ -71,7 +71,8 @@ class Session:
         """Append ``token`` and return its logits (vocabulary,). Raises :class:`ContextOverflow` when full."""
         if self.is_full:
             raise ContextOverflow(self.context_length + 1, self.context_length)
-        return self._step([token], [0])[0]
+        logits: NDArray[np.float32] = self._step([token], [0])[0]
+        return logits
 
     def all_logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Make ``ids`` the sequence, computed from the start; the logits of every token, (len(ids), vocabulary)."""

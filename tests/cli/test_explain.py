@@ -1,0 +1,137 @@
+"""``nybble explain``: everything in the file, each byte counted once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nybble.engine.loading import load, plan_file
+from nybble.formats.open import open_checkpoint
+from nybble.graph.dispatch import Accuracy
+from nybble.quant.error import conversion_error
+from tests.cli.outcome import Nybble
+from tests.models.tiny import tiny_gguf
+
+SIZES: dict[str, Any] = {
+    "hidden": 256,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "feed_forward": 256,
+    "vocabulary": 320,
+}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tied model of Q4_1, with Q6_K where common recipes have it."""
+    path = tmp_path_factory.mktemp("models") / "mixed.gguf"
+    return tiny_gguf(path, storage="Q4_1", storages={"attn_v": "Q6_K", "token_embd": "Q8_0"}, tied=True, **SIZES)
+
+
+def facts_of(nybble: Nybble, *arguments: object) -> dict[str, Any]:
+    outcome = nybble("explain", *arguments, "--json")
+    assert outcome.code == 0, outcome.remarks
+    return dict(json.loads(outcome.output))
+
+
+def test_sums(nybble: Nybble, mixed: Path) -> None:
+    """Guards against tensors that are left out or counted twice, and totals that are not those of loading."""
+    facts = facts_of(nybble, mixed)
+    tensors = facts["tensors"]
+    assert sorted(tensor["name"] for tensor in tensors) == sorted(open_checkpoint(mixed).tensors)
+    assert facts["bytes_per_token"] == sum(tensor["bytes_per_token"] for tensor in tensors)
+    _, plan = plan_file(mixed, Accuracy.INT8)
+    packed = sum(matrix.bytes for matrix in plan.matrices.values())
+    # Besides every matrix, a token reads its row of the embedding, and each norm as fp32.
+    embedding = plan.matrices[("token_embd.weight",)]
+    norms = sum(4 * tensor["shape"][0] for tensor in tensors if len(tensor["shape"]) == 1)
+    assert facts["bytes_per_token"] == packed + -(-embedding.bytes // embedding.n) + norms
+    assert facts["packed_bits_per_weight"] == pytest.approx(
+        8 * packed / sum(matrix.n * matrix.k for matrix in plan.matrices.values())
+    )
+    assert facts["memory"]["weights"] == load(mixed).info.memory.weights
+
+
+def test_fp32_model_reads_its_fp32_bytes(nybble: Nybble, tmp_path: Path) -> None:
+    """Guards against wrong counts, with a count that needs no plan: nothing is packed smaller or larger than fp32."""
+    path = tiny_gguf(tmp_path / "plain.gguf", **SIZES)
+    facts = facts_of(nybble, path)
+    elements = {name: tensor.elements for name, tensor in open_checkpoint(path).tensors.items()}
+    embedding = elements.pop("token_embd.weight")
+    assert facts["bytes_per_token"] == 4 * sum(elements.values()) + 4 * embedding // SIZES["vocabulary"]
+    assert facts["stored_bits_per_weight"] == facts["packed_bits_per_weight"] == 32
+
+
+def test_what_each_tensor_becomes(nybble: Nybble, mixed: Path) -> None:
+    """Guards against a wrong order, a wrong packing, and conversion errors that are hidden or invented."""
+    facts = facts_of(nybble, mixed)
+    tensors = {tensor["name"]: tensor for tensor in facts["tensors"]}
+    names = list(tensors)
+    linears = [name for name in names if tensors[name]["kernel"].startswith("linear_")]
+    assert names[: len(linears)] == linears
+    assert linears[0].startswith("blk.0.attn_") and linears[-1] == "token_embd.weight"
+    assert tensors["token_embd.weight"]["used_by"] == ["embedding", "output head"]
+    assert tensors["blk.0.attn_q.weight"]["packed"] == "W4B32 asymmetric"
+    assert tensors["blk.0.attn_v.weight"]["packed"] == "W8B16 symmetric"
+    assert tensors["blk.0.attn_norm.weight"]["packed"] == "F32"
+    for name, tensor in open_checkpoint(mixed).tensors.items():
+        error = conversion_error(tensor).relative_rms
+        assert (tensors[name]["error"] is None) == (error == 0)
+        if error:
+            assert tensors[name]["error"]["relative_rms"] == pytest.approx(error)
+
+
+def test_accuracy_is_the_reason(nybble: Nybble, mixed: Path) -> None:
+    """Guards against an explanation that does not say why a faster kernel was refused."""
+    facts = facts_of(nybble, mixed, "--accuracy", "f32")
+    assert facts["accuracy"] == "f32"
+    (query,) = [tensor for tensor in facts["tensors"] if tensor["name"] == "blk.0.attn_q.weight"]
+    assert "_f32_" in query["kernel"]
+    assert "rounds activations to int8" in query["why"]
+
+
+def test_instruction_set_is_the_reason(nybble: Nybble, mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NYBBLE_ISA", "portable")
+    facts = facts_of(nybble, mixed)
+    assert facts["isa"] == "portable"
+    assert all(tensor["kernel"].endswith("_portable") for tensor in facts["tensors"])
+
+
+def test_scaled_rotation_is_listed(nybble: Nybble, tmp_path: Path) -> None:
+    """Guards against tensors that no op reads going missing."""
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    tensors = facts_of(nybble, tiny_gguf(tmp_path / "scaled.gguf", rope_scaling=scaling))["tensors"]
+    (factors,) = [tensor for tensor in tensors if tensor["name"] == "rope_freqs.weight"]
+    assert factors["bytes_per_token"] == 0
+    assert "while the model is built" in factors["why"]
+
+
+def test_text(nybble: Nybble, mixed: Path) -> None:
+    """Guards against a table that says less than the data."""
+    facts = facts_of(nybble, mixed)
+    outcome = nybble("explain", mixed)
+    assert outcome.code == 0
+    table, kernels, totals = outcome.output.split("\n\n")
+    rows = {line.split()[0]: line for line in table.splitlines()[1:]}
+    assert list(rows) == [tensor["name"] for tensor in facts["tensors"]]
+    for tensor in facts["tensors"]:
+        assert f"{tensor['bytes_per_token']:,}" in rows[tensor["name"]]
+        assert tensor["stored"] in rows[tensor["name"]] and tensor["packed"] in rows[tensor["name"]]
+        assert tensor["kernel"] in kernels
+    assert f"weights read per token: {facts['bytes_per_token']:,} bytes" in totals
+
+
+def test_offline(nybble: Nybble) -> None:
+    outcome = nybble("explain", "--offline")
+    assert outcome.code == 1
+    assert "offline" in outcome.error
