@@ -54,7 +54,7 @@ def quantise_rows(values: Array, block: int) -> tuple[Array, Array]:
     scales = np.abs(blocks).max(axis=2) / 127
     divisors = np.where(scales == 0, 1, scales)
     codes = np.clip(np.rint(blocks / divisors[:, :, None]), -127, 127)
-    return codes.reshape(len(values), -1)[:, : values.shape[1]], scales
+    return _without_blocks(codes)[:, : values.shape[1]], scales
 
 
 def outliers_of(values: Array, block: int) -> Array:
@@ -72,7 +72,8 @@ def outliers_of(values: Array, block: int) -> Array:
         at = (*np.nonzero(over), magnitudes.argmax(axis=2)[over])
         taken[at] = rest[at]
         rest[at] = 0
-    return taken.reshape(len(values), -1)[:, : values.shape[1]]
+    outliers: Array = _without_blocks(taken)[:, : values.shape[1]]
+    return outliers
 
 
 def fake_quantise(values: Array, block: int) -> Array:
@@ -89,9 +90,14 @@ def fake_quantise(values: Array, block: int) -> Array:
 def _blocks(values: Array, block: int) -> Array:
     """``values`` (rows, width) as (rows, blocks, block), the last block padded with zeros."""
     rows, width = values.shape
-    padded = np.zeros((rows, -(-width // block) * block), values.dtype)
+    blocks = -(-width // block)
+    padded = np.zeros((rows, blocks * block), values.dtype)
     padded[:, :width] = values
-    return padded.reshape(rows, -1, block)
+    return padded.reshape(rows, blocks, block)
+
+
+def _without_blocks(values: Array) -> Array:
+    return values.reshape(values.shape[0], values.shape[1] * values.shape[2])
 
 
 def rms_norm(values: Array, weight: Array, epsilon: float) -> Array:
