@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "cpu/isa.hpp"
+#include "kernels/quantised_rows.hpp"
 #include "kernels/registry.hpp"
 #include "packing/packer.hpp"
 #include "program/ops.hpp"
@@ -289,30 +290,41 @@ class PyProgram {
     size_t vocabulary_, layers_, kv_heads_, head_dim_;
 };
 
-// x as `isa` rounds it: codes (rows, width), scales (blocks, rows), scale · sum of codes (blocks, rows).
-std::tuple<std::vector<std::vector<int>>, NumpyMatrix, NumpyMatrix> quantise_rows(const std::string& isa,
-                                                                                  const FloatMatrix& x, size_t block) {
-    require(block > 0 && block % 16 == 0, "bad block");
-    const size_t rows = x.shape(0), width = x.shape(1), blocks = (width + block - 1) / block;
-    const size_t stride = round_up(blocks * block, kCacheLine);
-    std::vector<int8_t> codes(rows * stride + kCacheLine);
-    std::vector<int32_t> negative_sums(rows * blocks);
-    NumpyMatrix scales = new_matrix(blocks, rows), scaled_sums = new_matrix(blocks, rows);
-    const QuantisedRows to{.codes = codes.data(),
-                           .scales = scales.data(),
-                           .scaled_sums = scaled_sums.data(),
-                           .negative_sums = negative_sums.data(),
-                           .code_stride = stride,
-                           .row_count = rows,
-                           .blocks = blocks,
-                           .block = block};
-    std::vector<std::vector<int>> result;
+// Element (row, i) of a new (rows, columns) matrix is value(row, i).
+template <typename Function>
+NumpyMatrix tabulate(size_t rows, size_t columns, const Function& value) {
+    NumpyMatrix matrix = new_matrix(rows, columns);
     for (size_t row = 0; row < rows; ++row) {
-        row_kernels(isa_named(isa)).quantise(x.data() + row * width, width, to, row);
-        const int8_t* begin = codes.data() + row * stride;
-        result.emplace_back(begin, begin + width);
+        for (size_t i = 0; i < columns; ++i) matrix.data()[row * columns + i] = value(row, i);
     }
-    return {result, scales, scaled_sums};
+    return matrix;
+}
+
+// Activations as `isa` rounds them: codes (rows, width), scales (rows, blocks), scaled sums (rows, blocks), and the
+// outliers: a matrix (rows, width) that is zero elsewhere.
+std::tuple<NumpyMatrix, NumpyMatrix, NumpyMatrix, NumpyMatrix> quantise_rows(const std::string& isa,
+                                                                             const FloatMatrix& x, size_t block) {
+    require(block > 0 && block % 16 == 0, "bad block");
+    const size_t rows = x.shape(0), width = x.shape(1);
+    const Memory memory(quantised_rows_bytes(width, block, rows), Pages::small);
+    const QuantisedRows to = lay_out_quantised_rows(width, block, rows, memory.data());
+    for (size_t row = 0; row < rows; ++row) {
+        row_kernels(isa_named(isa)).quantise(x.data() + row * width, 0, width, to, row);
+    }
+    const auto of_blocks = [&](const float* values) {
+        return tabulate(rows, to.blocks, [&](size_t row, size_t b) { return values[b * to.row_count + row]; });
+    };
+    NumpyMatrix outliers = tabulate(rows, width, [](size_t, size_t) { return 0.0f; });
+    for (size_t row = 0; row < rows; ++row) {
+        for (size_t b = 0; b < to.blocks; ++b) {
+            const size_t first = (row * to.blocks + b) * kBlockOutliers;
+            for (size_t j = first; j < first + to.outlier_counts[row * to.count_stride + b]; ++j) {
+                outliers.data()[row * width + b * block + to.outlier_places[j]] = to.outlier_values[j];
+            }
+        }
+    }
+    const auto code = [&](size_t row, size_t i) { return to.codes[row * to.code_stride + i]; };
+    return {tabulate(rows, width, code), of_blocks(to.scales), of_blocks(to.scaled_sums), outliers};
 }
 
 }  // namespace
@@ -352,7 +364,9 @@ NB_MODULE(_native, m) {
         "ggml_id"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
     m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a);
     m.def("quantise_rows", &quantise_rows, "isa"_a, "x"_a, "block"_a,
-          "Activations as a kernel of `isa` rounds them: codes (rows, width), scales and scaled sums (blocks, rows).");
+          "Activations as kernels of `isa` see them: codes (rows, width), scales and scaled sums (rows, blocks), and "
+          "outliers "
+          "(rows, width), zero elsewhere.");
 
     nb::class_<ThreadPool>(m, "ThreadPool")
         .def(

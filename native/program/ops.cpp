@@ -31,7 +31,7 @@ void write_row(Turn& turn, const View& output, size_t row, const Function& compu
     }
     auto* values = reinterpret_cast<float*>(turn.scratch);
     compute(values);
-    turn.kernels.quantise(values, output.width, slot.quantised, row);
+    turn.kernels.quantise(values, 0, output.width, slot.quantised, row);
 }
 
 class Embed final : public WritingOp {
@@ -78,7 +78,8 @@ class Quantise final : public WritingOp {
         const FloatRows from = turn.floats(input_);
         const size_t rows = turn.rows_of(output_);
         turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
-            turn.kernels.quantise(from.data + row * from.stride, input_.width, turn.slots[output_.slot].quantised, row);
+            turn.kernels.quantise(from.data + row * from.stride, 0, input_.width, turn.slots[output_.slot].quantised,
+                                  row);
         });
     }
 
@@ -264,14 +265,10 @@ class Attention final : public WritingOp {
     // The heads of one KV head are whole blocks of the row.
     void quantise_heads(Turn& turn, const QuantisedRows& to, size_t row, size_t rows, size_t feature,
                         const float* outputs) const {
-        const size_t features = group_ * head_dim_, first = feature / to.block * to.row_count;
-        QuantisedRows part = to;
-        part.codes += feature;
-        part.scales += first;
-        part.scaled_sums += first;
-        part.negative_sums += first;
-        part.blocks = features / to.block;
-        for (size_t i = 0; i < rows; ++i) turn.kernels.quantise(outputs + i * features, features, part, row + i);
+        const size_t features = group_ * head_dim_;
+        for (size_t i = 0; i < rows; ++i) {
+            turn.kernels.quantise(outputs + i * features, feature, features, to, row + i);
+        }
     }
 
     size_t layer_;

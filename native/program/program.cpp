@@ -4,23 +4,19 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/quantised_rows.hpp"
+
 namespace nybble {
 namespace {
 
-// An odd number of lines: the rows of a register tile must not all fall into the same set of the L1 cache.
-size_t code_stride(const Slot& slot) { return round_up(round_up(slot.width, slot.block), kCacheLine) | kCacheLine; }
-size_t block_count(const Slot& slot) { return (slot.width + slot.block - 1) / slot.block; }
 // Rows start on cache lines, so that threads which write neighbouring rows do not share one.
 size_t float_stride(const Slot& slot) { return round_up(slot.width, kCacheLine / sizeof(float)); }
 
-size_t row_bytes(const Slot& slot) {
-    if (slot.block == 0) return float_stride(slot) * sizeof(float);
-    return code_stride(slot) + block_count(slot) * (2 * sizeof(float) + sizeof(int32_t));
-}
-
 size_t slot_bytes(const Slot& slot, size_t rows, size_t outputs) {
+    const size_t slot_rows = slot.per_output ? outputs : rows;
+    if (slot.block != 0) return quantised_rows_bytes(slot.width, slot.block, slot_rows);
     // Kernels read whole vectors past the last row's end: one spare line.
-    return round_up(row_bytes(slot) * (slot.per_output ? outputs : rows), kCacheLine) + kCacheLine;
+    return float_stride(slot) * slot_rows * sizeof(float) + kCacheLine;
 }
 
 }  // namespace
@@ -62,16 +58,7 @@ void Program::prepare_memory(size_t rows, size_t outputs) {
         if (slot.block == 0) {
             slot.floats = {activations_.as<float>(at), float_stride(slot)};
         } else {
-            const size_t sums = block_count(slot) * slot_rows * sizeof(float);
-            const size_t scales = at + code_stride(slot) * slot_rows;
-            slot.quantised = {.codes = activations_.as<int8_t>(at),
-                              .scales = activations_.as<float>(scales),
-                              .scaled_sums = activations_.as<float>(scales + sums),
-                              .negative_sums = activations_.as<int32_t>(scales + 2 * sums),
-                              .code_stride = code_stride(slot),
-                              .row_count = slot_rows,
-                              .blocks = block_count(slot),
-                              .block = slot.block};
+            slot.quantised = lay_out_quantised_rows(slot.width, slot.block, slot_rows, activations_.data() + at);
         }
         at += slot_bytes(slot, rows, outputs);
     }

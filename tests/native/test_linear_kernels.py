@@ -84,25 +84,30 @@ def check_int8(case: Case, isa: str, found: NDArray[np.float32]) -> None:
     """Compare with exact sums over the codes and scales the kernel was given.
 
     With u = 2⁻²⁴ and B blocks: a block's integer dot product is below 2²⁴, so exact as fp32. Its factor, weight scale ·
-    activation scale, is rounded once: an error of u relative to its term. Each of the B (with offsets 2B) additions is
-    one fused operation that rounds a partial sum, which is at most S, the sum of the magnitudes of all terms; so do the
-    additions of bias and residual. In all (2B + 3) · u · S to first order; one more u covers the rest. Products that
-    underflow add at most 2⁻¹⁴⁹ each.
+    activation scale, is rounded once: an error of u relative to its term. Each of the B (with offsets 2B) additions,
+    and that of each outlier, is one fused operation that rounds a partial sum, at most S, the sum of the magnitudes of all
+    terms; so do the additions of bias and residual. In all (2B + outliers + 3) · u · S to first order; one more u covers
+    the rest. Products that underflow add at most 2⁻¹⁴⁹ each.
     """
     matrix = to_matrix(case.tensor)
-    codes, scales, sums = _native.quantise_rows(isa, case.x, matrix.block)
+    codes, scales, sums, outliers = _native.quantise_rows(isa, case.x, matrix.block)
+    scales, sums = scales.T, sums.T
     n, blocks = len(matrix.codes), len(scales)
-    activations = np.array(codes, np.float64).reshape(-1, blocks, matrix.block).swapaxes(0, 1)
+    activations = codes.astype(np.float64).reshape(-1, blocks, matrix.block).swapaxes(0, 1)
     zero_point = 0 if matrix.offsets is not None else 1 << (matrix.bits - 1)
     weights = (matrix.codes.astype(np.float64) - zero_point).reshape(n, blocks, matrix.block).transpose(1, 2, 0)
     dots = activations @ weights  # (blocks, M, N)
     factors = scales.astype(np.float64)[:, :, None] * matrix.scales.T.astype(np.float64)[:, None, :]
     terms = dots * factors
     total, magnitude = terms.sum(axis=0), np.abs(terms).sum(axis=0)
+    unrounded = outliers.astype(np.float64)
+    scaled_weights = (weights * matrix.scales.T.astype(np.float64)[:, None, :]).reshape(-1, n)
+    total, magnitude = total + unrounded @ scaled_weights, magnitude + np.abs(unrounded) @ np.abs(scaled_weights)
     if matrix.offsets is not None:
         terms = sums.astype(np.float64)[:, :, None] * matrix.offsets.T.astype(np.float64)[:, None, :]
         total, magnitude = total + terms.sum(axis=0), magnitude + np.abs(terms).sum(axis=0)
-    bound = (2 * blocks + 4) * UNIT * (magnitude + case.added[1]) + 2 * blocks * 2.0**-149
+    terms_per_sum = 2 * blocks + np.count_nonzero(outliers, axis=1).max()
+    bound = (terms_per_sum + 4) * UNIT * (magnitude + case.added[1]) + 2 * blocks * 2.0**-149
     assert (np.abs(found - (total + case.added[0])) <= bound).all()
 
 
@@ -122,13 +127,14 @@ def check_f32(case: Case, found: NDArray[np.float32]) -> None:
 
 
 def case_of(storage: StorageType, k: int, n: int, m: int, bias: bool, residual: str | None, seed: int = 0) -> Case:
-    """Random weights and activations, rows of very different sizes among them."""
+    """Random weights and activations, rows of very different sizes and outliers among them."""
     random = np.random.default_rng(seed)
     if storage.is_float:
         tensor = float_tensor(random.normal(size=(n, k)), storage)
     else:
         tensor = random_tensor(storage, (n, k), seed)
     x = (random.normal(size=(m, k)) * 10.0 ** random.integers(-3, 4, (m, 1))).astype(np.float32)
+    x[random.random(x.shape) < 0.03] *= 20
     return Case(
         tensor,
         x,

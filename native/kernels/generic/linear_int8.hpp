@@ -19,20 +19,8 @@ inline int32_t four_activations(const int8_t* codes) {
     return value;
 }
 
-template <bool Offsets>
-inline Floats scale_block(Integers dot, Floats weight_scale, Floats offset, float activation_scale, float scaled_sum,
-                          Floats accumulated) {
-    accumulated = multiply_add(to_floats(dot), multiply(weight_scale, broadcast(activation_scale)), accumulated);
-    if constexpr (Offsets) accumulated = multiply_add(offset, broadcast(scaled_sum), accumulated);
-    return accumulated;
-}
-
-// The next line of the panel; asks for one further on.
-inline Codes next_codes(const uint8_t*& packed) {
-    prefetch(packed + kPrefetchDistance);
-    const Codes codes = load_code_group(packed);
-    packed += kGroupBytes / 2;
-    return codes;
+inline Floats add_scaled(Integers dot, Floats weight_scale, float activation_scale, Floats accumulated) {
+    return multiply_add(to_floats(dot), multiply(weight_scale, broadcast(activation_scale)), accumulated);
 }
 
 // Block is 16 or 32, or kBlocksOf32 for any multiple of 32: what is known when compiled saves moves between registers.
@@ -47,57 +35,105 @@ inline size_t runs_of_groups(const PackedMatrix& weights) {
     return Block == kBlocksOf32 ? weights.format().block / 32 : 1;
 }
 
+// The next line of the panel; asks for one further on.
+inline Codes next_codes(const uint8_t*& packed) {
+    prefetch(packed + kPrefetchDistance);
+    const Codes codes = load_code_group(packed);
+    packed += kGroupBytes / 2;
+    return codes;
+}
+
+// The dot products of one block of one row with the 32 channels of a panel, in two halves; `packed` ends behind the
+// codes.
+template <int Bits, bool Symmetric, size_t Block>
+inline void dot_row(const uint8_t*& packed, const int8_t* codes, int32_t negative_sum, size_t runs,
+                    BlockDot<Bits, Symmetric> (&dots)[2]) {
+    dots[0].start(negative_sum);
+    dots[1].start(negative_sum);
+    for (size_t run = 0; run < runs; ++run) {
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups<Block>; g += 2, codes += 8) {
+            const int32_t low = four_activations(codes), high = four_activations(codes + 4);
+            const Codes x = next_codes(packed), y = next_codes(packed);
+            if constexpr (Bits == 4) {
+                dots[0].accumulate(low_nibbles(x), low);
+                dots[1].accumulate(low_nibbles(y), low);
+                dots[0].accumulate(high_nibbles(x), high);
+                dots[1].accumulate(high_nibbles(y), high);
+            } else {
+                dots[0].accumulate(x, low);
+                dots[1].accumulate(y, low);
+                dots[0].accumulate(next_codes(packed), high);
+                dots[1].accumulate(next_codes(packed), high);
+            }
+        }
+        dots[0].widen();
+        dots[1].widen();
+    }
+}
+
+// Call function(block, place in the block, value) for the outliers of a row, in order.
+template <typename Function>
+inline void for_each_outlier(const QuantisedRows& a, size_t row, const Function& function) {
+    const uint8_t* counts = a.outlier_counts + row * a.count_stride;
+    for (size_t first = 0; first < a.blocks; first += sizeof(uint64_t)) {
+        uint64_t eight;
+        std::memcpy(&eight, counts + first, sizeof eight);
+        if (eight == 0) continue;
+        for (size_t b = first; b < first + sizeof eight && b < a.blocks; ++b) {
+            const size_t at = (row * a.blocks + b) * kBlockOutliers;
+            for (size_t j = at; j < at + counts[b]; ++j) function(b, a.outlier_places[j], a.outlier_values[j]);
+        }
+    }
+}
+
+// An outlier times its 16 weights: a dot product with one activation of 1, scaled by the value itself.
+template <int Bits, bool Symmetric>
+inline Floats add_outlier(Codes group, size_t place, float value, Floats weight_scale, Floats accumulated) {
+    BlockDot<Bits, Symmetric> dot;
+    dot.start(-1);
+    dot.accumulate(group, 1 << (8 * (place % 4)));
+    dot.widen();
+    return add_scaled(dot.total, weight_scale, value, accumulated);
+}
+
 // One row of activations × the 32 channels of a panel.
 template <int Bits, bool Offsets, size_t Block>
 inline void linear_int8_row(const LinearArguments& arguments, size_t panel, size_t row) {
     const PackedMatrix& weights = *arguments.weights;
     const QuantisedRows& a = arguments.quantised;
-    constexpr int groups = kGroups<Block>;
     const size_t runs = runs_of_groups<Block>(weights);
+    const size_t code_bytes = weights.format().code_bytes();
+    const uint8_t* begin = weights.panel(panel);
+    Floats accumulated[2] = {broadcast(0.0f), broadcast(0.0f)};
     const int8_t* codes = a.codes + row * a.code_stride;
-    const uint8_t* packed = weights.panel(panel);
-    Floats first = broadcast(0.0f), second = broadcast(0.0f);
-    size_t at = row;
-    for (size_t b = 0; b < a.blocks; ++b, at += a.row_count) {
-        BlockDot<Bits, !Offsets> dot_first, dot_second;
-        dot_first.start(a.negative_sums[at]);
-        dot_second.start(a.negative_sums[at]);
-        for (size_t run = 0; run < runs; ++run, codes += 4 * groups) {
-#pragma GCC unroll 4
-            for (int g = 0; g < groups; g += 2) {
-                const int32_t low = four_activations(codes + 4 * g), high = four_activations(codes + 4 * g + 4);
-                const Codes x = next_codes(packed), y = next_codes(packed);
-                if constexpr (Bits == 4) {
-                    dot_first.accumulate(low_nibbles(x), low);
-                    dot_second.accumulate(low_nibbles(y), low);
-                    dot_first.accumulate(high_nibbles(x), high);
-                    dot_second.accumulate(high_nibbles(y), high);
-                } else {
-                    dot_first.accumulate(x, low);
-                    dot_second.accumulate(y, low);
-                    dot_first.accumulate(next_codes(packed), high);
-                    dot_second.accumulate(next_codes(packed), high);
-                }
-            }
-            dot_first.widen();
-            dot_second.widen();
-        }
+    const uint8_t* packed = begin;
+    for (size_t b = 0, at = row; b < a.blocks; ++b, at += a.row_count, codes += a.block) {
+        BlockDot<Bits, !Offsets> dots[2];
+        dot_row<Bits, !Offsets, Block>(packed, codes, a.negative_sums[at], runs, dots);
         const auto* scales = reinterpret_cast<const uint16_t*>(packed);
-        packed += kPanelChannels * sizeof(uint16_t);
-        Floats offset_first{}, offset_second{};
-        if constexpr (Offsets) {
-            const auto* offsets = reinterpret_cast<const uint16_t*>(packed);
-            packed += kPanelChannels * sizeof(uint16_t);
-            offset_first = load_half(offsets);
-            offset_second = load_half(offsets + kLaneCount);
+        packed += (Offsets ? 2 : 1) * kPanelChannels * sizeof(uint16_t);
+        for (size_t v = 0; v < 2; ++v, scales += kLaneCount) {
+            accumulated[v] = add_scaled(dots[v].total, load_half(scales), a.scales[at], accumulated[v]);
+            if constexpr (Offsets) {
+                const Floats offset = load_half(scales + kPanelChannels);
+                accumulated[v] = multiply_add(offset, broadcast(a.scaled_sums[at]), accumulated[v]);
+            }
         }
-        first = scale_block<Offsets>(dot_first.total, load_half(scales), offset_first, a.scales[at], a.scaled_sums[at],
-                                     first);
-        second = scale_block<Offsets>(dot_second.total, load_half(scales + kLaneCount), offset_second, a.scales[at],
-                                      a.scaled_sums[at], second);
     }
-    store_outputs(arguments, row, panel * kPanelChannels, first);
-    store_outputs(arguments, row, panel * kPanelChannels + kLaneCount, second);
+    for_each_outlier(a, row, [&](size_t b, size_t place, float value) {
+        packed = begin + b * weights.block_bytes();
+        const auto* scales = reinterpret_cast<const uint16_t*>(packed + code_bytes);
+        packed += place / (Bits == 4 ? 8 : 4) * kGroupBytes;
+        for (size_t v = 0; v < 2; ++v) {
+            Codes group = load_code_group(packed + v * 64);
+            if constexpr (Bits == 4) group = place % 8 < 4 ? low_nibbles(group) : high_nibbles(group);
+            const Floats scale = load_half(scales + v * kLaneCount);
+            accumulated[v] = add_outlier<Bits, !Offsets>(group, place, value, scale, accumulated[v]);
+        }
+    });
+    store_outputs(arguments, row, panel * kPanelChannels, accumulated[0]);
+    store_outputs(arguments, row, panel * kPanelChannels + kLaneCount, accumulated[1]);
 }
 
 // A panel made ready for many rows: a byte a code, scales and offsets in fp32.
@@ -142,6 +178,20 @@ inline SpreadPanel spread_panel(const PackedMatrix& weights, size_t panel, uint8
         }
     }
     return spread;
+}
+
+// What the outliers of a row add to its Vectors × 16 channels.
+template <int Bits, bool Symmetric, int Vectors>
+inline void add_outliers(const QuantisedRows& a, const SpreadPanel& panel, size_t first_vector, size_t row,
+                         Floats (&accumulated)[Vectors]) {
+    for_each_outlier(a, row, [&](size_t b, size_t place, float value) {
+        const uint8_t* group = panel.codes + b * panel.code_block_stride + place / 4 * kGroupBytes + first_vector * 64;
+        const float* scales = panel.scales + b * kPanelChannels + first_vector * kLaneCount;
+        for (int v = 0; v < Vectors; ++v) {
+            accumulated[v] = add_outlier<Bits, Symmetric>(load_code_group(group + v * 64), place, value,
+                                                          load(scales + v * 16), accumulated[v]);
+        }
+    });
 }
 
 // A register tile: Rows rows of activations × Vectors × 16 channels, from channel 16 · first_vector of the panel.
@@ -192,12 +242,18 @@ inline void linear_int8_tile(const LinearArguments& arguments, const SpreadPanel
 #pragma GCC unroll 2
         for (int v = 0; v < Vectors; ++v) {
             const Floats scale = load(scales + v * 16);
-            const Floats offset = Offsets ? load(offsets + v * 16) : broadcast(0.0f);
 #pragma GCC unroll 8
             for (int r = 0; r < Rows; ++r) {
                 accumulated[r][v] =
-                    scale_block<Offsets>(dots[r][v].total, scale, offset, a.scales[at + static_cast<size_t>(r)],
-                                         a.scaled_sums[at + static_cast<size_t>(r)], accumulated[r][v]);
+                    add_scaled(dots[r][v].total, scale, a.scales[at + static_cast<size_t>(r)], accumulated[r][v]);
+            }
+            if constexpr (Offsets) {
+                const Floats offset = load(offsets + v * 16);
+#pragma GCC unroll 8
+                for (int r = 0; r < Rows; ++r) {
+                    accumulated[r][v] =
+                        multiply_add(offset, broadcast(a.scaled_sums[at + static_cast<size_t>(r)]), accumulated[r][v]);
+                }
             }
         }
         block_codes += panel.code_block_stride;
@@ -205,6 +261,7 @@ inline void linear_int8_tile(const LinearArguments& arguments, const SpreadPanel
         offsets += kPanelChannels;
     }
     for (int r = 0; r < Rows; ++r) {
+        add_outliers<Bits, !Offsets>(a, panel, first_vector, row + static_cast<size_t>(r), accumulated[r]);
         for (int v = 0; v < Vectors; ++v) {
             store_outputs(arguments, row + static_cast<size_t>(r),
                           channel + (first_vector + static_cast<size_t>(v)) * kLaneCount, accumulated[r][v]);

@@ -10,38 +10,86 @@ namespace nybble::NYBBLE_ISA {
 
 inline constexpr float kSmallestMaximum = 1e-30f;
 
-// A block with a NaN or an infinity gets a NaN scale: rounding must not hide that the model has broken down.
-inline void quantise(const float* x, size_t width, const QuantisedRows& to, size_t row) {
-    int8_t* codes = to.codes + row * to.code_stride;
-    for (size_t b = 0; b < to.blocks; ++b) {
-        const size_t begin = b * to.block;
-        const size_t count = width - begin < to.block ? width - begin : to.block;
-        Floats largest_magnitude = broadcast(0.0f), poison = broadcast(0.0f);
-        for (size_t i = 0; i < count; i += 16) {
-            const Floats value = count - i >= 16 ? load(x + begin + i) : load_first(x + begin + i, count - i);
-            largest_magnitude = larger(absolute(value), largest_magnitude);
-            poison = multiply_add(value, broadcast(0.0f), poison);
+// The outliers of one block as they are found.
+struct Outliers {
+    uint16_t places[kBlockOutliers];
+    float values[kBlockOutliers];
+    size_t count = 0;
+
+    // Values i..i+15 of the block, zero where they are outliers and from `end` on.
+    Floats others(const float* x, size_t i, size_t end) const {
+        if (i >= end) return broadcast(0.0f);
+        const Floats all = end - i >= 16 ? load(x + i) : load_first(x + i, end - i);
+        if (count == 0) [[likely]]
+            return all;
+        float lanes[16];
+        store(lanes, all);
+        for (size_t j = 0; j < count; ++j) {
+            if (places[j] >= i && places[j] < i + 16) lanes[places[j] - i] = 0.0f;
         }
-        const float maximum = largest(largest_magnitude);
+        return load(lanes);
+    }
+};
+
+// Largest magnitude of a block's values but its outliers; those over kOutlierRatio root mean squares become outliers
+// one after another. `poison` becomes NaN if a value is NaN or infinite.
+inline float take_out_outliers(const float* x, size_t count, Outliers& outliers, float& poison) {
+    for (;;) {
+        Floats magnitudes = broadcast(0.0f), squares = broadcast(0.0f), zeros = broadcast(0.0f);
+        for (size_t i = 0; i < count; i += 16) {
+            const Floats value = outliers.others(x, i, count);
+            magnitudes = larger(absolute(value), magnitudes);
+            squares = multiply_add(value, value, squares);
+            zeros = multiply_add(value, broadcast(0.0f), zeros);
+        }
+        const float maximum = largest(magnitudes);
+        poison = sum(zeros);
+        const float mean_square = sum(squares) / static_cast<float>(count);
+        const bool is_outlier = maximum * maximum > kOutlierRatio * kOutlierRatio * mean_square;
+        if (!is_outlier || poison != poison || outliers.count == kBlockOutliers) return maximum;
+        // The first of that magnitude that is not taken out yet.
+        size_t place = 0;
+        const auto taken = [&] { return outliers.count == 1 && outliers.places[0] == place; };
+        while (std::fabs(x[place]) != maximum || taken()) ++place;
+        outliers.places[outliers.count] = static_cast<uint16_t>(place);
+        outliers.values[outliers.count++] = x[place];
+    }
+}
+
+// A block with a NaN or an infinity gets a NaN scale: rounding must not hide that the model has broken down.
+inline void quantise(const float* values, size_t feature, size_t width, const QuantisedRows& to, size_t row) {
+    int8_t* codes = to.codes + row * to.code_stride;
+    for (size_t done = 0; done < width; done += to.block) {
+        const size_t begin = feature + done, b = begin / to.block;
+        const size_t count = width - done < to.block ? width - done : to.block;
+        const float* x = values + done;
+        Outliers outliers;
+        float poison = 0.0f;
+        const float maximum = take_out_outliers(x, count, outliers, poison);
         // Anything smaller is 0: its inverse would overflow.
         const bool is_zero = !(maximum > kSmallestMaximum);
-        const float scale = (is_zero ? 0.0f : maximum / 127.0f) + sum(poison);
+        const float scale = (is_zero ? 0.0f : maximum / 127.0f) + poison;
         const size_t rounded = is_zero || scale != scale ? 0 : count;  // codes from there on are 0
         const Floats inverse = broadcast(127.0f / maximum);
         Integers total = broadcast_integer(0);
         for (size_t i = 0; i < to.block; i += 16) {
             // max·(127/max) may round above 127 by an ulp, never to 127.5: no clamp is needed.
-            const Floats scaled = i >= rounded        ? broadcast(0.0f)
-                                  : rounded - i >= 16 ? multiply(load(x + begin + i), inverse)
-                                                      : multiply(load_first(x + begin + i, rounded - i), inverse);
+            const Floats scaled = i >= rounded ? broadcast(0.0f) : multiply(outliers.others(x, i, rounded), inverse);
             const Integers code = to_integers(scaled);
             store_int8(codes + begin + i, code);
             total = add(total, code);
         }
         const size_t at = b * to.row_count + row;
         const int32_t code_sum = sum(total);
+        float scaled_sum = scale * static_cast<float>(code_sum);
+        for (size_t j = 0; j < outliers.count; ++j) {
+            to.outlier_places[(row * to.blocks + b) * kBlockOutliers + j] = outliers.places[j];
+            to.outlier_values[(row * to.blocks + b) * kBlockOutliers + j] = outliers.values[j];
+            scaled_sum += outliers.values[j];
+        }
+        to.outlier_counts[row * to.count_stride + b] = static_cast<uint8_t>(outliers.count);
         to.scales[at] = scale;
-        to.scaled_sums[at] = scale * static_cast<float>(code_sum);
+        to.scaled_sums[at] = scaled_sum;
         to.negative_sums[at] = -code_sum;
     }
 }

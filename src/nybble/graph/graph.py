@@ -18,7 +18,8 @@ class Buffer:
 
     ``per_output`` buffers have a row for each requested output, others one for each token of the step.
     ``quantised_block`` is None for fp32; otherwise the buffer holds int8 codes with one scale per row and per run of
-    that many features. A buffer with a ``parent`` is a view of ``width`` features of it, from ``offset``.
+    that many features, and up to two outliers of each run in fp32.
+    A buffer with a ``parent`` is a view of ``width`` features of it, from ``offset``.
     """
 
     width: int

@@ -37,6 +37,11 @@ from .ops import (
 
 Array = NDArray[np.floating]
 
+OUTLIER_RATIO = 4
+"""A value so many times larger than its block's root mean square is an outlier: it is not rounded to int8."""
+BLOCK_OUTLIERS = 2
+"""Most outliers of one block."""
+
 
 def quantise_rows(values: Array, block: int) -> tuple[Array, Array]:
     """Symmetric int8 codes (rows, width) of ``values`` (rows, width) and their scales (rows, blocks), in its dtype.
@@ -45,22 +50,54 @@ def quantise_rows(values: Array, block: int) -> tuple[Array, Array]:
     round-half-to-even(x / scale), an integer of -127..127; a block of zeros has scale and codes 0. The native engine
     computes x · (127 / max) in fp32, so an x within rounding error of a tie may get the neighbouring code there.
     """
+    blocks = _blocks(values, block)
+    scales = np.abs(blocks).max(axis=2) / 127
+    divisors = np.where(scales == 0, 1, scales)
+    codes = np.clip(np.rint(blocks / divisors[:, :, None]), -127, 127)
+    return _without_blocks(codes)[:, : values.shape[1]], scales
+
+
+def outliers_of(values: Array, block: int) -> Array:
+    """The outliers of ``values`` (rows, width), zero elsewhere.
+
+    Of each block, the largest value is an outlier if it exceeds four times the block's root mean square, then the
+    largest of the others by the same rule; of equal ones the first.
+    """
+    rest = _blocks(values, block)
+    taken = np.zeros_like(rest)
+    counts = np.minimum(block, values.shape[1] - np.arange(rest.shape[1]) * block)
+    for _ in range(BLOCK_OUTLIERS):
+        magnitudes = np.abs(rest)
+        over = np.square(magnitudes.max(axis=2)) > OUTLIER_RATIO**2 * np.square(rest).sum(axis=2) / counts
+        at = (*np.nonzero(over), magnitudes.argmax(axis=2)[over])
+        taken[at] = rest[at]
+        rest[at] = 0
+    outliers: Array = _without_blocks(taken)[:, : values.shape[1]]
+    return outliers
+
+
+def fake_quantise(values: Array, block: int) -> Array:
+    """``values`` (rows, width) as they read back after rounding to int8: same shape and dtype.
+
+    Outliers are kept, the rest is code · scale of :func:`quantise_rows`.
+    """
+    outliers = outliers_of(values, block)
+    codes, scales = quantise_rows(values - outliers, block)
+    rounded: Array = codes * np.repeat(scales, block, axis=1)[:, : values.shape[1]] + outliers
+    return rounded
+
+
+def _blocks(values: Array, block: int) -> Array:
+    """``values`` (rows, width) as (rows, blocks, block), the last block padded with zeros."""
     rows, width = values.shape
     blocks = -(-width // block)
     padded = np.zeros((rows, blocks * block), values.dtype)
     padded[:, :width] = values
-    padded = padded.reshape(rows, blocks, block)
-    scales = np.abs(padded).max(axis=2) / 127
-    divisors = np.where(scales == 0, 1, scales)
-    codes = np.clip(np.rint(padded / divisors[:, :, None]), -127, 127)
-    return codes.reshape(rows, blocks * block)[:, :width], scales
+    return padded.reshape(rows, blocks, block)
 
 
-def fake_quantise(values: Array, block: int) -> Array:
-    """``values`` (rows, width) as they read back after :func:`quantise_rows`: code · scale, same shape and dtype."""
-    codes, scales = quantise_rows(values, block)
-    rounded: Array = codes * np.repeat(scales, block, axis=1)[:, : values.shape[1]]
-    return rounded
+def _without_blocks(values: Array) -> Array:
+    return values.reshape(values.shape[0], values.shape[1] * values.shape[2])
 
 
 def rms_norm(values: Array, weight: Array, epsilon: float) -> Array:

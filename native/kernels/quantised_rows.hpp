@@ -1,0 +1,17 @@
+// Memory for activations rounded to int8.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernel.hpp"
+
+namespace nybble {
+
+// Bytes for `rows` rows of `width` features in blocks of `block`, what kernels may read past the end included.
+size_t quantised_rows_bytes(size_t width, size_t block, size_t rows);
+
+// Places for all of it in `memory`, which must be aligned to a cache line.
+QuantisedRows lay_out_quantised_rows(size_t width, size_t block, size_t rows, uint8_t* memory);
+
+}  // namespace nybble
