@@ -262,10 +262,12 @@ def test_defaults_come_from_the_model_file():
 
 
 @pytest.mark.parametrize("value", [7.0, math.nan, "0.9", [0.9], True])
-def test_an_absurd_default_in_a_file_names_its_key(value):
-    """Guards against a hostile model file choosing nonsense silently."""
-    with pytest.raises(InvalidParameter, match=r"general\.sampling\.top_p of the model file: top_p is "):
-        defaults_from_metadata({"general.sampling.top_p": value})
+def test_an_absurd_default_in_a_file_is_not_used_and_named(value, caplog):
+    """Guards against a hostile model file choosing nonsense silently, or making the model impossible to load."""
+    metadata = {"general.sampling.top_p": value, "general.sampling.temp": 0.5}
+    assert defaults_from_metadata(metadata) == SamplingOptions(temperature=0.5)
+    assert "general.sampling.top_p of the model file is not used: top_p is " in caplog.text
+    assert "general.sampling.top_p of the model file is no use: top_p is " in default_origins(metadata)["top_p"]
 
 
 def test_a_large_vocabulary_is_not_sorted():

@@ -85,9 +85,9 @@ def check_int8(case: Case, isa: str, found: NDArray[np.float32]) -> None:
 
     With u = 2⁻²⁴ and B blocks: a block's integer dot product is below 2²⁴, so exact as fp32. Its factor, weight scale ·
     activation scale, is rounded once: an error of u relative to its term. Each of the B (with offsets 2B) additions,
-    and that of each outlier, is one fused operation that rounds a partial sum, at most S, the sum of the magnitudes of all
-    terms; so do the additions of bias and residual. In all (2B + outliers + 3) · u · S to first order; one more u covers
-    the rest. Products that underflow add at most 2⁻¹⁴⁹ each.
+    and that of each outlier, is one fused operation that rounds a partial sum, at most S, the sum of the magnitudes of
+    all terms; so do the additions of bias and residual. In all (2B + outliers + 3) · u · S to first order; one more u
+    covers the rest. Products that underflow add at most 2⁻¹⁴⁹ each.
     """
     matrix = to_matrix(case.tensor)
     codes, scales, sums, outliers = _native.quantise_rows(isa, case.x, matrix.block)

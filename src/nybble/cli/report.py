@@ -32,7 +32,7 @@ def timing_line(model: LLM, answer: TextStream) -> str:
         parts.append(f"decode {rate(timings.decode_rate)}")
     parts.append(f"peak memory {megabytes(_peak())}")
     parts.append(counted(model.info.threads, "thread"))
-    parts.append(model.info.plan.isa)
+    parts.append(model.info.isa)
     if ending := ending_line(model, answer):
         parts.append(ending)
     return ", ".join(parts)
@@ -49,7 +49,7 @@ def setup_lines(model: LLM, given: Mapping[str, Any]) -> list[str]:
     info, memory = model.info, model.info.memory
     lines = [
         f"model: {info.path} ({info.architecture})",
-        f"kernels: {info.plan.isa}, {info.plan.accuracy.value} activations, {counted(info.threads, 'thread')}",
+        f"kernels: {info.isa}, {info.accuracy.value} activations, {counted(info.threads, 'thread')}",
         f"context: {model.context_length} tokens",
         f"memory: {memory_line(memory)}",
     ]
@@ -95,8 +95,8 @@ def answer_facts(model: LLM, answer: TextStream) -> dict[str, Any]:
         "model": {
             "path": str(info.path),
             "architecture": info.architecture,
-            "isa": info.plan.isa,
-            "accuracy": info.plan.accuracy.value,
+            "isa": info.isa,
+            "accuracy": info.accuracy.value,
             "threads": info.threads,
             "context_length": model.context_length,
             "memory": memory_facts(info.memory),

@@ -72,13 +72,15 @@ class TextStream(Iterator[str]):
     """An answer as it is made: iterate for pieces of text, none of them ending inside a character.
 
     ``text``, ``ids``, ``finish_reason`` (None while it runs) and ``timings`` are up to date after each piece. Closing
-    it, or an interrupt, ends the work at once and leaves what was said so far.
+    it, or an interrupt, ends the work at once and leaves what was said so far. ``continues_text`` says that the answer
+    goes on in the middle of the prompt's text, so that a leading space belongs to it.
     """
 
     session: Session
     tokenizer: Tokenizer
     prompt: Sequence[int]
     options: GenerationOptions
+    continues_text: bool = False
     text: str = ""
     ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
@@ -111,7 +113,7 @@ class TextStream(Iterator[str]):
     def _generate(self) -> Iterator[str]:
         start = time.perf_counter()
         sampler = Sampler(self.options.sampling)
-        decoder = DecodeStream(self.tokenizer)
+        decoder = DecodeStream(self.tokenizer, after_text=self.continues_text)
         stops = StopStrings(self.options.stop)
         timings = self.timings
         timings.prompt_tokens = len(self.prompt)

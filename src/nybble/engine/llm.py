@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, TemplateError
-from ..graph.plan import Plan
+from ..graph.dispatch import Accuracy
 from ..tokenizer.chat_template import ChatTemplate, conversation_ids
 from ..tokenizer.tokenizer import Tokenizer
 from .generation import Generation, GenerationOptions, TextStream
@@ -41,12 +41,13 @@ class SamplingParameters(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Where a model came from and how it was loaded. ``load_seconds`` is from the call to the loaded model."""
+    """Where a model came from and how it was loaded. ``load_seconds`` are those from the file to the loaded model."""
 
     path: Path
     architecture: str
+    isa: str
+    accuracy: Accuracy
     threads: int
-    plan: Plan
     memory: MemoryNeeded
     load_seconds: float
     sampling_origins: Mapping[str, str]
@@ -85,7 +86,7 @@ class LLM:
     @property
     def vocabulary(self) -> int:
         """Number of token ids, and of logits per token."""
-        return self._runner.graph.vocabulary
+        return self._runner.vocabulary
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of ``text``, with a beginning-of-sequence token if the model wants one.
@@ -126,11 +127,11 @@ class LLM:
         """
         if system is not None and raw:
             raise InvalidParameter("a system message needs the chat template, which raw leaves out; give one of them")
+        options = self.options(max_tokens, stop, sampling)
         if raw or (self._template is None and system is None):
-            ids = self.tokenize(prompt)
-        else:
-            ids = self.conversation([*opening(system), {"role": "user", "content": prompt}])
-        return self.continue_ids(ids, self._session, self.options(max_tokens, stop, sampling))
+            return self.continue_ids(self.tokenize(prompt), self._session, options, continues_text=bool(prompt))
+        ids = self.conversation([*opening(system), {"role": "user", "content": prompt}])
+        return self.continue_ids(ids, self._session, options)
 
     def generate(
         self,
@@ -175,10 +176,12 @@ class LLM:
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         return GenerationOptions(max_tokens, stops, replace(self.default_sampling, **sampling))
 
-    def continue_ids(self, ids: Sequence[int], session: Session, options: GenerationOptions) -> TextStream:
-        """Continue ``ids`` in ``session``, reusing what it has of them."""
+    def continue_ids(
+        self, ids: Sequence[int], session: Session, options: GenerationOptions, *, continues_text: bool = False
+    ) -> TextStream:
+        """Continue ``ids`` in ``session``, reusing what it has of them. See :class:`TextStream` for the last one."""
         self._check_ids(ids)
-        return TextStream(session, self.tokenizer, tuple(ids), options)
+        return TextStream(session, self.tokenizer, tuple(ids), options, continues_text)
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:

@@ -55,12 +55,11 @@ def load(
 
     Raises :class:`~nybble.errors.NybbleError`: not found, not fetched, malformed, unsupported, or too large.
     """
-    start = time.perf_counter()
     # Mistakes are told before a download begins.
     count, parsed = _thread_count(threads), Accuracy.parse(accuracy)
     selected_isa()
     path = resolve(None if model is None else str(model), offline=offline, progress=progress)
-    return _load_file(path, count, context_length, parsed, progress, start)
+    return _load_file(path, count, context_length, parsed, progress)
 
 
 def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
@@ -75,8 +74,8 @@ def _load_file(
     context_length: int | None,
     accuracy: Accuracy,
     progress: Progress | None,
-    start: float,
 ) -> LLM:
+    start = time.perf_counter()
     checkpoint, planned = plan_file(path, accuracy)
     limit = planned.graph.context_length
     if context_length is not None and not 1 <= context_length <= limit:
@@ -85,8 +84,10 @@ def _load_file(
         planned, context_length, min(limit, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS, available_memory()
     )
     metadata, file = checkpoint.metadata, str(path)
-    tokenizer = tokenizer_from_gguf(metadata, file)
-    sampling = defaults_from_metadata(metadata)
+    architecture, release = checkpoint.architecture, checkpoint.release
+    tokenizer, template = tokenizer_from_gguf(metadata, file), _template(metadata, file)
+    sampling, origins = defaults_from_metadata(metadata), default_origins(metadata)
+    del checkpoint, metadata  # a vocabulary's worth of strings, before the weights take their memory
     packed, total = 0, sum(matrix.bytes for matrix in planned.matrices.values())
 
     def report(size: int) -> None:
@@ -95,18 +96,20 @@ def _load_file(
         if progress is not None:
             progress(f"packing the weights of {path.name}", packed, total)
 
-    compiled = compile_plan(planned, _native.ThreadPool(threads), checkpoint.release, report)
+    program = compile_plan(planned, _native.ThreadPool(threads), release, report).program
+    graph = planned.graph
+    runner = Runner(program, graph.layers, graph.kv_heads, graph.head_dim, graph.vocabulary, threading.Lock())
     info = ModelInfo(
         path=path,
-        architecture=checkpoint.architecture,
+        architecture=architecture,
+        isa=planned.isa,
+        accuracy=accuracy,
         threads=threads,
-        plan=planned,
         memory=memory,
         load_seconds=time.perf_counter() - start,
-        sampling_origins=default_origins(metadata),
+        sampling_origins=origins,
     )
-    runner = Runner(compiled.program, planned.graph, threading.Lock())
-    return LLM(runner, tokenizer, _template(metadata, file), memory.context_length, sampling, info)
+    return LLM(runner, tokenizer, template, memory.context_length, sampling, info)
 
 
 def _template(metadata: Mapping[str, object], file: str) -> ChatTemplate | TemplateError | None:

@@ -6,6 +6,7 @@ one draw. Every token of a sequence costs one call, so nothing here sorts a whol
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, NumericalError
+
+_LOG = logging.getLogger(__name__)
 
 # A nucleus (top-p) is searched among this many of the most likely tokens first, then among four times as many, and so
 # on: trained models rarely need more than the first round.
@@ -88,9 +91,12 @@ def _checked_integer(name: str, value: object, low: int, high: int) -> int:
 def defaults_from_metadata(metadata: Mapping[str, object]) -> SamplingOptions:
     """The options a model's author recommends, from ``general.sampling.*``; ours where the file says nothing.
 
-    Raises InvalidParameter naming the key when a value is outside its legal range.
+    A value outside its legal range is not used; a warning is logged.
     """
-    return SamplingOptions(**_recommended(metadata))
+    values, refused = _recommended(metadata)
+    for parameter, error in refused.items():
+        _LOG.warning("%s of the model file is not used: %s", _METADATA_KEYS[parameter], error)
+    return SamplingOptions(**values)
 
 
 def default_origins(metadata: Mapping[str, object]) -> dict[str, str]:
@@ -98,16 +104,23 @@ def default_origins(metadata: Mapping[str, object]) -> dict[str, str]:
 
     Keys under ``general.sampling.`` that nybble has no filter for are listed under their own name as "ignored".
     """
-    recommended = _recommended(metadata)
-    origins = {
-        parameter: key if parameter in recommended else "nybble's default" for parameter, key in _METADATA_KEYS.items()
-    }
+    recommended, refused = _recommended(metadata)
+    origins = {}
+    for parameter, key in _METADATA_KEYS.items():
+        if parameter in recommended:
+            origins[parameter] = key
+        elif parameter in refused:
+            origins[parameter] = f"nybble's default, as {key} of the model file is no use: {refused[parameter]}"
+        else:
+            origins[parameter] = "nybble's default"
     unknown = {key for key in metadata if key.startswith("general.sampling.")} - set(_METADATA_KEYS.values())
     return origins | dict.fromkeys(sorted(unknown), "ignored")
 
 
-def _recommended(metadata: Mapping[str, object]) -> dict[str, Any]:
+def _recommended(metadata: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, InvalidParameter]]:
+    """The file's legal values, and what is wrong with the others."""
     values: dict[str, Any] = {}
+    refused: dict[str, InvalidParameter] = {}
     for parameter, key in _METADATA_KEYS.items():
         if key not in metadata:
             continue
@@ -119,9 +132,10 @@ def _recommended(metadata: Mapping[str, object]) -> dict[str, Any]:
         try:
             SamplingOptions(**{parameter: value})
         except InvalidParameter as error:
-            raise InvalidParameter(f"{key} of the model file: {error}; give a value of your own") from error
-        values[parameter] = value
-    return values
+            refused[parameter] = error
+        else:
+            values[parameter] = value
+    return values, refused
 
 
 class Sampler:

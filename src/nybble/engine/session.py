@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from .. import _native
 from ..errors import ContextOverflow, NumericalError
-from ..graph.graph import Graph
 
 STEP_TOKENS = 512
 """Most tokens of a prompt computed in one step: enough to reuse each weight, little enough memory."""
@@ -19,15 +18,18 @@ STEP_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A native program and what is needed to give it sequences. ``lock`` is held during a step."""
+    """A native program and the shape of its KV caches and logits. ``lock`` is held during a step."""
 
     program: _native.Program
-    graph: Graph
+    layers: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
     lock: threading.Lock
 
     def new_cache(self, capacity: int) -> _native.KVCache:
         """An empty KV cache for ``capacity`` tokens."""
-        return _native.KVCache(self.graph.layers, self.graph.kv_heads, self.graph.head_dim, capacity)
+        return _native.KVCache(self.layers, self.kv_heads, self.head_dim, capacity)
 
 
 class Session:
