@@ -64,7 +64,7 @@ def some_tokens(count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, decoder().vocabulary, count).tolist()
 
 
-@sweep(60)
+@sweep(100)
 @given(random_graphs(storages=("F32", "F32", "F16", "Q8_0", "Q5_0", "Q4_0", "Q4_1")), st.sampled_from(ISAS))
 def test_random_graphs_compute_what_the_reference_does(graph: Graph, isa: str) -> None:
     """fp32 against fp64, through a cache that rounds to fp16, where the last bit may fall either way."""
@@ -79,7 +79,7 @@ def test_random_graphs_compute_what_the_reference_does(graph: Graph, isa: str) -
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-3 * max(1.0, np.abs(expected).max()))
 
 
-@sweep(40)
+@sweep(60)
 @given(random_graphs(storages=("F32", "Q8_0", "Q5_0", "Q4_0", "Q4_1")), st.sampled_from(ISAS))
 def test_random_graphs_with_int8_activations(graph: Graph, isa: str) -> None:
     """The lowered graph's reference rounds activations at the same places; a code on a tie may differ by one."""
@@ -147,11 +147,7 @@ def test_only_the_rows_asked_for_are_computed_and_in_that_order() -> None:
         assert cache.length == 20
 
 
-def test_memory_grows_with_the_step_and_is_known_beforehand() -> None:
-    sizes = [program().activation_bytes(rows, 1) for rows in (1, 2, 64, 512)]
-    assert sizes == sorted(sizes)
-    assert sizes[-1] < 512 * 4 * 16 * sum(buffer.width for buffer in decoder().buffers.values())
-    # Whatever came before, small steps after large ones give the same.
+def test_small_steps_after_large_ones_give_the_same() -> None:
     tokens = some_tokens(90)
     (expected,) = logits_of(program("portable"), (new_cache(decoder()), tokens[:3]))
     logits_of(program("portable"), (new_cache(decoder()), tokens))

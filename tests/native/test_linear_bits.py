@@ -20,7 +20,7 @@ def kernel(isa: str, weights: str, activations: str) -> str:
 
 
 @every_kind
-@sweep(30)
+@sweep(50)
 @given(data=st.data())
 def test_every_instruction_set_gives_the_same_bits(weights: str, activations: str, data: st.DataObject) -> None:
     case = data.draw(cases(weights))

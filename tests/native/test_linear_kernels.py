@@ -190,7 +190,7 @@ def test_corners(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", kernels("int8", "f32"))
-@sweep(100)
+@sweep(150)
 @given(data=st.data())
 def test_any_shape(kernel: str, data: st.DataObject) -> None:
     check(kernel, data.draw(cases(KERNELS[kernel][1])))

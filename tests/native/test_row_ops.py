@@ -86,8 +86,8 @@ def check_swiglu(gate: NDArray[np.float32], up: NDArray[np.float32]) -> None:
     """Compare silu(gate) · up with fp64, and all instruction sets with each other.
 
     eˣ is good to u = 2⁻²⁴ twice over: of eʳ, |r| ≤ ln 2 / 2, the last two operations of the polynomial cost u and
-    0.35u, all before 0.1u, the rounded r 0.26u and the polynomial's end 0.13u. Adding 1, dividing and multiplying round once
-    each. Where e⁻ᵍ leaves fp32, silu, then less than 4e-37 in magnitude, may come out as 0.
+    0.35u, all before 0.1u, the rounded r 0.26u and the polynomial's end 0.13u. Adding 1, dividing and multiplying round
+    once each. Where e⁻ᵍ leaves fp32, silu, then less than 4e-37 in magnitude, may come out as 0.
     """
     with np.errstate(over="ignore"):
         exact = silu(gate.astype(np.float64)) * up.astype(np.float64)

@@ -1,0 +1,86 @@
+#include <tuple>
+
+#include "bindings/arrays.hpp"
+#include "kernels/quantised_rows.hpp"
+#include "kernels/registry.hpp"
+#include "threads/thread_pool.hpp"
+
+using namespace nanobind::literals;
+
+namespace nybble {
+namespace {
+
+// Element (row, i) of a new (rows, columns) matrix is value(row, i).
+template <typename Function>
+NumpyMatrix tabulate(size_t rows, size_t columns, const Function& value) {
+    NumpyMatrix matrix = new_matrix(rows, columns);
+    for (size_t row = 0; row < rows; ++row) {
+        for (size_t i = 0; i < columns; ++i) matrix.data()[row * columns + i] = value(row, i);
+    }
+    return matrix;
+}
+
+// Activations as `isa` rounds them: codes (rows, width), scales (rows, blocks), scaled sums (rows, blocks), and the
+// outliers: a matrix (rows, width) that is zero elsewhere.
+std::tuple<NumpyMatrix, NumpyMatrix, NumpyMatrix, NumpyMatrix> quantise_rows(const std::string& isa,
+                                                                             const FloatMatrix& x, size_t block) {
+    require(block > 0 && block % 16 == 0, "bad block");
+    const size_t rows = x.shape(0), width = x.shape(1);
+    const Memory memory(quantised_rows_bytes(width, block, rows), Pages::small);
+    const QuantisedRows to = lay_out_quantised_rows(width, block, rows, memory.data());
+    for (size_t row = 0; row < rows; ++row) {
+        row_kernels(isa_named(isa)).quantise(x.data() + row * width, 0, width, to, row);
+    }
+    const auto of_blocks = [&](const float* values) {
+        return tabulate(rows, to.blocks, [&](size_t row, size_t b) { return values[b * to.row_count + row]; });
+    };
+    NumpyMatrix outliers = tabulate(rows, width, [](size_t, size_t) { return 0.0f; });
+    for (size_t row = 0; row < rows; ++row) {
+        for (size_t b = 0; b < to.blocks; ++b) {
+            const size_t first = (row * to.blocks + b) * kBlockOutliers;
+            for (size_t j = first; j < first + to.outlier_counts[row * to.count_stride + b]; ++j) {
+                outliers.data()[row * width + b * block + to.outlier_places[j]] = to.outlier_values[j];
+            }
+        }
+    }
+    const auto code = [&](size_t row, size_t i) { return to.codes[row * to.code_stride + i]; };
+    return {tabulate(rows, width, code), of_blocks(to.scales), of_blocks(to.scaled_sums), outliers};
+}
+
+}  // namespace
+
+void bind_kernels(nb::module_& m) {
+    m.def(
+        "available_isas",
+        [] {
+            std::vector<std::string> names;
+            for (const Isa isa : available_isas()) names.emplace_back(name_of(isa));
+            return names;
+        },
+        "Instruction sets with kernels that this CPU has, best first.");
+    m.def(
+        "linear_kernels",
+        [] {
+            std::vector<std::tuple<std::string, std::string, std::string, std::string>> rows;
+            for (const LinearEntry& entry : linear_kernels()) {
+                rows.emplace_back(entry.name, std::string(name_of(entry.isa)), name_of(entry.weights),
+                                  name_of(entry.activations));
+            }
+            return rows;
+        },
+        "Every registered linear kernel: (name, instruction set, weights, activations).");
+    m.def("quantise_rows", &quantise_rows, "isa"_a, "x"_a, "block"_a,
+          "Activations as kernels of `isa` see them: codes (rows, width), scales and scaled sums (rows, blocks), and "
+          "outliers (rows, width), zero elsewhere.");
+    nb::class_<ThreadPool>(m, "ThreadPool")
+        .def(
+            "__init__",
+            [](ThreadPool* self, size_t threads) {
+                require(threads > 0, "a pool needs at least one thread");
+                new (self) ThreadPool(threads);
+            },
+            "threads"_a)
+        .def_prop_ro("size", &ThreadPool::size);
+}
+
+}  // namespace nybble

@@ -1,0 +1,80 @@
+#include <tuple>
+
+#include "bindings/arrays.hpp"
+#include "packing/packer.hpp"
+
+using namespace nanobind::literals;
+
+namespace nybble {
+namespace {
+
+const StorageType& storage_with(int ggml_id) {
+    const StorageType* type = storage_type(ggml_id);
+    require(type != nullptr, "unknown storage type");
+    return *type;
+}
+
+// Shared, because packed matrices that lie in it keep it alive.
+struct WeightMemory {
+    explicit WeightMemory(size_t bytes) : memory(std::make_shared<Memory>(bytes, Pages::huge)) {}
+    std::shared_ptr<Memory> memory;
+};
+
+// Tensors stacked along N, packed at `offset` of `memory`. Also the (part, row) of a scale that is not finite in fp16.
+using PackResult = std::pair<std::shared_ptr<PackedMatrix>, std::optional<std::pair<size_t, size_t>>>;
+PackResult pack(const WeightMemory& memory, size_t offset, const std::vector<std::pair<int, StoredArray>>& parts,
+                size_t k, ThreadPool& threads) {
+    require(!parts.empty() && k > 0, "nothing to pack");
+    const PackedFormat format = storage_with(parts[0].first).packed;
+    size_t n = 0;
+    for (const auto& [id, rows] : parts) {
+        const StorageType& type = storage_with(id);
+        require(type.packed == format, "stacked tensors must have one packed format");
+        require(k % type.elements == 0 && rows.shape(1) == k / type.elements * type.bytes, "row bytes do not match k");
+        n += rows.shape(0);
+    }
+    const size_t bytes = format.matrix_bytes(n, k), available = memory.memory->bytes();
+    require(offset % kCacheLine == 0 && offset <= available && bytes <= available - offset, "weight memory too small");
+    auto matrix = std::make_shared<PackedMatrix>(format, n, k, memory.memory->data() + offset, memory.memory);
+    size_t channel = 0;
+    nb::gil_scoped_release unlocked;
+    for (size_t part = 0; part < parts.size(); ++part) {
+        const StoredArray& rows = parts[part].second;
+        const size_t bad = pack_rows(
+            *matrix, channel, {&storage_with(parts[part].first), rows.data(), rows.shape(1), rows.shape(0)}, threads);
+        if (bad != kAllFinite) return {matrix, std::pair{part, bad}};
+        channel += rows.shape(0);
+    }
+    return {matrix, std::nullopt};
+}
+
+NumpyMatrix decode_rows(const PackedMatrix& matrix, size_t begin, size_t end) {
+    require(begin <= end && end <= matrix.n(), "rows out of range");
+    NumpyMatrix result = new_matrix(end - begin, matrix.k());
+    for (size_t row = begin; row < end; ++row) matrix.decode_row(row, result.data() + (row - begin) * matrix.k());
+    return result;
+}
+
+}  // namespace
+
+void bind_weights(nb::module_& m) {
+    m.def(
+        "packed_format",
+        [](int ggml_id) {
+            const PackedFormat format = storage_with(ggml_id).packed;
+            return std::tuple{std::string(name_of(format.type)), format.block, format.has_offsets};
+        },
+        "ggml_id"_a, "What a storage type is packed as: (weights, block, has offsets).");
+    m.def(
+        "packed_bytes", [](int ggml_id, size_t n, size_t k) { return storage_with(ggml_id).packed.matrix_bytes(n, k); },
+        "ggml_id"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
+    m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a);
+    nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);
+    nb::class_<PackedMatrix>(m, "PackedMatrix")
+        .def_prop_ro("n", &PackedMatrix::n)
+        .def_prop_ro("k", &PackedMatrix::k)
+        .def_prop_ro("bytes", &PackedMatrix::bytes)
+        .def("rows", &decode_rows, "begin"_a, "end"_a, "Decoded rows, fp32 (end - begin, k).");
+}
+
+}  // namespace nybble
