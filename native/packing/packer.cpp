@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "threads/shared_work.hpp"
+
 namespace nybble {
 namespace {
 
@@ -49,10 +51,11 @@ void pack_float_row(PackedMatrix& matrix, size_t channel, const uint8_t* stored)
 size_t pack_rows(PackedMatrix& matrix, size_t first_channel, const StoredRows& stored, ThreadPool& threads) {
     const size_t first_panel = first_channel / kPanelChannels;
     const size_t last_panel = (first_channel + stored.rows + kPanelChannels - 1) / kPanelChannels;
-    std::atomic<size_t> next{first_panel};
+    SharedWork panels;
     std::atomic<size_t> bad_row{kAllFinite};
     threads.run([&](size_t) {
-        for (size_t panel; (panel = next.fetch_add(1)) < last_panel;) {
+        panels.share(last_panel - first_panel, 1, [&](size_t index) {
+            const size_t panel = first_panel + index;
             const size_t begin = std::max(panel * kPanelChannels, first_channel);
             const size_t end = std::min((panel + 1) * kPanelChannels, first_channel + stored.rows);
             for (size_t channel = begin; channel < end; ++channel) {
@@ -66,7 +69,7 @@ size_t pack_rows(PackedMatrix& matrix, size_t first_channel, const StoredRows& s
                     }
                 }
             }
-        }
+        });
     });
     return bad_row.load();
 }

@@ -40,7 +40,7 @@ class Embed final : public WritingOp {
         : WritingOp(std::move(label), output), table_(std::move(table)) {}
     void run(Turn& turn) const override {
         const FloatRows to = turn.floats(output_);
-        turn.share(turn.step.rows, row_chunk(turn.step.rows, turn), [&](size_t row) {
+        turn.work.share(turn.step.rows, row_chunk(turn.step.rows, turn), [&](size_t row) {
             table_->decode_row(static_cast<size_t>(turn.step.tokens[row]), to.data + row * to.stride);
         });
     }
@@ -57,7 +57,7 @@ class RMSNorm final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_);
         const size_t rows = turn.rows_of(output_);
-        turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
+        turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
             write_row(turn, output_, row, [&](float* to) {
                 turn.kernels.rms_norm(
                     {from.data + row * from.stride, weight_.data(), to, input_.width, weight_.size(), epsilon_});
@@ -77,7 +77,7 @@ class Quantise final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_);
         const size_t rows = turn.rows_of(output_);
-        turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
+        turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
             turn.kernels.quantise(from.data + row * from.stride, 0, input_.width, turn.slots[output_.slot].quantised,
                                   row);
         });
@@ -109,7 +109,8 @@ class Linear final : public WritingOp {
         if (rows == 1) {
             // Runs of panels are one stream of memory; a few runs a thread even out its pace.
             const size_t run_length = std::max<size_t>(1, panels / (turn.threads * 8));
-            turn.share(panels, run_length, [&](size_t panel) { kernel_.run(arguments, panel, 0, 1, turn.scratch); });
+            turn.work.share(panels, run_length,
+                            [&](size_t panel) { kernel_.run(arguments, panel, 0, 1, turn.scratch); });
             return;
         }
         // A task is a panel × a run of rows. Runs are as long as their activations stay in the L2 cache, so that the
@@ -118,7 +119,7 @@ class Linear final : public WritingOp {
         const size_t wanted = std::max((rows + cached - 1) / cached, (turn.threads * 4 + panels - 1) / panels);
         const size_t runs = std::min(wanted, (rows + kLeastRows - 1) / kLeastRows);
         const size_t run_length = (rows + runs - 1) / runs;
-        turn.share(panels * runs, 1, [&](size_t task) {
+        turn.work.share(panels * runs, 1, [&](size_t task) {
             const size_t begin = task / panels * run_length;
             const size_t end = std::min(begin + run_length, rows);
             if (begin < end) kernel_.run(arguments, task % panels, begin, end, turn.scratch);
@@ -151,7 +152,7 @@ class RotateAppend final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows query = turn.floats(query_), key = turn.floats(key_), value = turn.floats(value_);
         const FloatRows output = turn.floats(output_);
-        turn.share(turn.step.rows, row_chunk(turn.step.rows, turn), [&](size_t row) {
+        turn.work.share(turn.step.rows, row_chunk(turn.step.rows, turn), [&](size_t row) {
             for (size_t at = 0; at < query_.width; at += head_dim_) {
                 turn_head(turn, row, query.data + row * query.stride + at, norms_.query,
                           output.data + row * output.stride + at);
@@ -227,8 +228,8 @@ class Attention final : public WritingOp {
                 end = begin;
             }
         }
-        turn.share(tiles.size() * kv_heads_, 1,
-                   [&](size_t task) { attend(turn, tiles[task / kv_heads_], task % kv_heads_); });
+        turn.work.share(tiles.size() * kv_heads_, 1,
+                        [&](size_t task) { attend(turn, tiles[task / kv_heads_], task % kv_heads_); });
     }
 
   private:
@@ -286,7 +287,7 @@ class SwiGLU final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows gate = turn.floats(gate_), up = turn.floats(up_);
         const size_t rows = turn.rows_of(output_);
-        turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
+        turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
             write_row(turn, output_, row, [&](float* to) {
                 turn.kernels.swiglu(gate.data + row * gate.stride, up.data + row * up.stride, to, output_.width);
             });
@@ -304,7 +305,7 @@ class Add final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows left = turn.floats(left_), right = turn.floats(right_), to = turn.floats(output_);
         const size_t rows = turn.rows_of(output_);
-        turn.share(rows, row_chunk(rows, turn), [&](size_t row) {
+        turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
             for (size_t i = 0; i < output_.width; ++i) {
                 to.data[row * to.stride + i] = left.data[row * left.stride + i] + right.data[row * right.stride + i];
             }
@@ -320,7 +321,7 @@ class SelectOutputs final : public WritingOp {
     SelectOutputs(std::string label, View input, View output) : WritingOp(std::move(label), output), input_(input) {}
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_), to = turn.floats(output_);
-        turn.share(turn.step.outputs, row_chunk(turn.step.outputs, turn), [&](size_t output) {
+        turn.work.share(turn.step.outputs, row_chunk(turn.step.outputs, turn), [&](size_t output) {
             const auto row = static_cast<size_t>(turn.step.output_rows[output]);
             std::memcpy(to.data + output * to.stride, from.data + row * from.stride, input_.width * sizeof(float));
         });

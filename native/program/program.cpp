@@ -1,6 +1,7 @@
 #include "program/program.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -36,11 +37,11 @@ size_t Program::activation_bytes(size_t rows, size_t outputs) const {
 }
 
 void Program::prepare_memory(size_t rows, size_t outputs) {
-    if (counters_.empty()) {
+    if (works_.empty()) {
         size_t needed = 0;
         for (const auto& op : ops_) needed = std::max(needed, op->scratch_bytes());
         while (scratch_.size() < threads_->size()) scratch_.emplace_back(needed + kCacheLine, Pages::small);
-        counters_ = std::vector<OpCounter>(ops_.size());
+        works_ = std::vector<SharedWork>(ops_.size());
     }
     if (rows == laid_out_rows_ && outputs == laid_out_outputs_) return;
     const size_t needed = activation_bytes(rows, outputs);
@@ -88,23 +89,18 @@ Step Program::make_step(const std::vector<int32_t>& tokens, const std::vector<st
 
 bool Program::execute(const Step& step, const std::function<bool()>& should_stop) {
     prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
-    for (OpCounter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
-    // Asked to stop during op i, thread 0 names op i + 1 as the last: all have read that by the barrier after it.
-    std::atomic<size_t> last_op{ops_.size()};
-    bool stopping = false;
+    for (SharedWork& work : works_) work.reset();
+    std::atomic<bool> stopped{false};
     threads_->run([&](size_t thread) {
         for (size_t index = 0; index < ops_.size(); ++index) {
-            Turn turn{step, slots_, kernels_, counters_[index].next, threads_->size(), scratch_[thread].data()};
+            // A thread leaves between ops only; those still in one do what it has not claimed.
+            if (stopped.load(std::memory_order_relaxed)) return;
+            Turn turn{step, slots_, kernels_, works_[index], threads_->size(), scratch_[thread].data()};
             ops_[index]->run(turn);
-            threads_->barrier().wait();
-            if (thread == 0 && !stopping && index + 1 < ops_.size() && should_stop()) {
-                stopping = true;
-                last_op.store(index + 1, std::memory_order_relaxed);
-            }
-            if (index >= last_op.load(std::memory_order_relaxed)) return;
+            if (thread == 0 && index + 1 < ops_.size() && should_stop()) stopped.store(true, std::memory_order_relaxed);
         }
     });
-    return last_op.load() == ops_.size();
+    return !stopped.load();
 }
 
 bool Program::run(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
@@ -141,9 +137,9 @@ std::string Program::first_non_finite(const std::vector<int32_t>& tokens,
     std::string found;
     // On this thread alone: a buffer must be looked at before the next op may reuse its slot.
     prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
-    for (OpCounter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
+    for (SharedWork& work : works_) work.reset();
     for (size_t index = 0; index < ops_.size() && found.empty(); ++index) {
-        Turn turn{step, slots_, kernels_, counters_[index].next, 1, scratch_[0].data()};
+        Turn turn{step, slots_, kernels_, works_[index], 1, scratch_[0].data()};
         ops_[index]->run(turn);
         const View* written = ops_[index]->written();
         const bool finite = written == nullptr || is_finite(*written, turn.rows_of(*written));

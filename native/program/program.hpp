@@ -1,8 +1,7 @@
 // A compiled graph: a flat list of ops over slots of memory. One call runs one step for a batch of sequences; every
-// thread of the pool walks the whole list, claims parts of each op, and meets the others at a barrier after it.
+// thread of the pool walks the whole list, claims parts of each op, and goes on when all of its parts are done.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +12,7 @@
 #include "base/memory.hpp"
 #include "kernels/registry.hpp"
 #include "program/kv_cache.hpp"
+#include "threads/shared_work.hpp"
 #include "threads/thread_pool.hpp"
 
 namespace nybble {
@@ -62,18 +62,10 @@ struct Turn {
     const Step& step;
     const std::vector<Slot>& slots;
     const RowKernels& kernels;
-    std::atomic<size_t>& next;
+    SharedWork& work;
     size_t threads;
     uint8_t* scratch;
 
-    // Call function(task) for tasks nobody has claimed yet, `chunk` successive ones at a time.
-    template <typename Function>
-    void share(size_t tasks, size_t chunk, const Function& function) {
-        for (size_t begin; (begin = next.fetch_add(chunk, std::memory_order_relaxed)) < tasks;) {
-            const size_t end = begin + chunk < tasks ? begin + chunk : tasks;
-            for (size_t task = begin; task < end; ++task) function(task);
-        }
-    }
     size_t rows_of(const View& view) const { return slots[view.slot].per_output ? step.outputs : step.rows; }
     FloatRows floats(const View& view) const {
         const FloatRows& rows = slots[view.slot].floats;
@@ -123,10 +115,6 @@ class Program {
                                  const std::vector<int32_t>& output_rows);
 
   private:
-    struct OpCounter {
-        alignas(64) std::atomic<size_t> next{0};
-    };
-
     Step make_step(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
                    const std::vector<int32_t>& output_rows) const;
     // Give every slot its place for a step of that many rows.
@@ -144,7 +132,7 @@ class Program {
     Memory activations_;
     size_t laid_out_rows_ = 0, laid_out_outputs_ = 0;
     std::vector<Memory> scratch_;
-    std::vector<OpCounter> counters_;
+    std::vector<SharedWork> works_;  // one an op
 };
 
 }  // namespace nybble

@@ -3,46 +3,11 @@
 #include <csignal>
 #include <pthread.h>
 
+#include "threads/waiting.hpp"
+
 namespace nybble {
-namespace {
 
-// About 20-60 µs: longer than a barrier takes when nobody is late, shorter than a scheduler slice.
-constexpr int kSpins = 4000;
-
-inline void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#else
-    asm volatile("" ::: "memory");
-#endif
-}
-
-// Wait until `value` is no longer `old`.
-void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
-    for (int spin = 0; spin < kSpins; ++spin) {
-        if (value.load(std::memory_order_acquire) != old) return;
-        pause();
-    }
-    while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
-}
-
-}  // namespace
-
-void Barrier::wait() {
-    if (threads_ == 1) return;
-    const uint32_t generation = generation_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-        arrived_.store(0, std::memory_order_relaxed);
-        generation_.fetch_add(1, std::memory_order_release);
-        generation_.notify_all();
-    } else {
-        wait_for_change(generation_, generation);
-    }
-}
-
-ThreadPool::ThreadPool(size_t threads) : barrier_(threads) {
+ThreadPool::ThreadPool(size_t threads) {
     // Signals belong to the caller's thread: Ctrl-C must reach Python, not a worker.
     sigset_t all, previous;
     sigfillset(&all);

@@ -1,4 +1,4 @@
-// A persistent pool. Every thread runs the same function; work is claimed inside it from atomic counters.
+// A persistent pool. Every thread runs the same function; what there is to do is divided by SharedWork.
 #pragma once
 
 #include <atomic>
@@ -10,19 +10,6 @@
 
 namespace nybble {
 
-// A place where all threads of a pool wait for one another. Waiters spin briefly, then sleep, so that a neighbour
-// process that takes a core away costs its share and not a collapse.
-class Barrier {
-  public:
-    explicit Barrier(size_t threads) : threads_(static_cast<uint32_t>(threads)) {}
-    void wait();
-
-  private:
-    uint32_t threads_;
-    alignas(64) std::atomic<uint32_t> arrived_{0};
-    alignas(64) std::atomic<uint32_t> generation_{0};
-};
-
 class ThreadPool {
   public:
     // The caller of run() is one of the `threads`. Throws std::system_error when a thread can't be started.
@@ -32,7 +19,6 @@ class ThreadPool {
     ThreadPool& operator=(const ThreadPool&) = delete;
 
     size_t size() const { return workers_.size() + 1; }
-    Barrier& barrier() { return barrier_; }
 
     // Call function(thread index) once on every thread, 0 being the caller, and return when all are done.
     // Not re-entrant; the function must not throw.
@@ -42,7 +28,6 @@ class ThreadPool {
     void work(size_t index);
     void stop();
 
-    Barrier barrier_;
     const std::function<void(size_t)>* function_ = nullptr;
     alignas(64) std::atomic<uint32_t> round_{0};
     alignas(64) std::atomic<uint32_t> running_{0};

@@ -1,0 +1,48 @@
+// Tasks that the threads of a pool divide among themselves.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "threads/waiting.hpp"
+
+namespace nybble {
+
+// One piece of work. Threads claim tasks until none is left, then wait for those others are still at. A thread that is
+// late, or that a neighbour process has pushed off its core, is not waited for unless it holds a task.
+class SharedWork {
+  public:
+    // Make it new; no thread may be in share().
+    void reset() {
+        next_.store(0, std::memory_order_relaxed);
+        done_.store(0, std::memory_order_relaxed);
+        complete_.store(0, std::memory_order_relaxed);
+    }
+
+    // Call function(task) for tasks nobody has claimed yet, `chunk` successive ones at a time; return when all are
+    // done. Every thread must give the same `tasks`.
+    template <typename Function>
+    void share(size_t tasks, size_t chunk, const Function& function) {
+        if (tasks == 0) return;
+        size_t mine = 0;
+        for (size_t begin; (begin = next_.fetch_add(chunk, std::memory_order_relaxed)) < tasks;) {
+            const size_t end = begin + chunk < tasks ? begin + chunk : tasks;
+            for (size_t task = begin; task < end; ++task) function(task);
+            mine += end - begin;
+        }
+        if (mine != 0 && done_.fetch_add(mine, std::memory_order_acq_rel) + mine == tasks) {
+            complete_.store(1, std::memory_order_release);
+            complete_.notify_all();
+        } else {
+            wait_for_change(complete_, 0);
+        }
+    }
+
+  private:
+    alignas(64) std::atomic<size_t> next_{0};
+    alignas(64) std::atomic<size_t> done_{0};
+    std::atomic<uint32_t> complete_{0};
+};
+
+}  // namespace nybble
