@@ -20,5 +20,5 @@ ln -s "$directory"/build/_native*.so "$directory/package/nybble/"
 # Python itself leaks by design. libstdc++ must be there when ASan looks for __cxa_throw.
 compiler=${CXX:-c++}
 LD_PRELOAD="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libstdc++.so)" \
-  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$directory/package" \
+  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$directory/package" \
   python -m pytest -p no:cacheprovider tests/native "$@"
