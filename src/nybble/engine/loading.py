@@ -57,6 +57,7 @@ def load(
     """
     # Mistakes are told before a download begins.
     count, parsed = _thread_count(threads), Accuracy.parse(accuracy)
+    _check_context_length(context_length)
     selected_isa()
     path = resolve(None if model is None else str(model), offline=offline, progress=progress)
     return _load_file(path, count, context_length, parsed, progress)
@@ -78,7 +79,7 @@ def _load_file(
     start = time.perf_counter()
     checkpoint, planned = plan_file(path, accuracy)
     limit = planned.graph.context_length
-    if context_length is not None and not 1 <= context_length <= limit:
+    if context_length is not None and context_length > limit:
         raise InvalidParameter(f"context_length is {context_length}; this model takes from 1 to {limit} tokens")
     memory = fitting_context(
         planned, context_length, min(limit, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS, available_memory()
@@ -117,6 +118,13 @@ def _template(metadata: Mapping[str, object], file: str) -> ChatTemplate | Templ
         return chat_template_from_gguf(metadata, file)
     except TemplateError as error:
         return error  # the model can still continue plain text
+
+
+def _check_context_length(context_length: int | None) -> None:
+    """What can be told without the model, whose own limit is checked when it is read."""
+    whole = isinstance(context_length, int) and not isinstance(context_length, bool)
+    if context_length is not None and not (whole and context_length >= 1):
+        raise InvalidParameter(f"context_length is {context_length!r}; it must be a whole number of at least 1")
 
 
 def _thread_count(threads: int | None) -> int:
