@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -16,38 +16,42 @@ from .llm import DEFAULT_MAX_TOKENS, LLM, Message, SamplingParameters, opening
 class Reply(Iterator[str]):
     """An answer within a conversation: iterate for pieces of text; ``stream`` has the details."""
 
-    def __init__(self, stream: TextStream, messages: list[Message], commit: Callable[[list[Message]], None]) -> None:
+    def __init__(self, stream: TextStream, conversation: tuple[Message, ...]) -> None:
         self.stream = stream
-        self._messages = messages
-        self._commit = commit
+        self._conversation = conversation
 
     def __next__(self) -> str:
-        try:
-            return next(self.stream)
-        except BaseException:
-            self.close()
-            raise
+        return next(self.stream)
 
     def close(self) -> None:
-        """End the answer here; what was said so far becomes part of the conversation."""
+        """End the answer here."""
         self.stream.close()
-        if self.stream.ids:
-            self._commit([*self._messages, {"role": "assistant", "content": self.stream.text}])
-
-
-class Chat:
-    """Turns of a user and the model. Made by :meth:`LLM.chat`."""
-
-    def __init__(self, model: LLM, system: str | None = None) -> None:
-        self._model = model
-        self._session = model.new_session()
-        self._opening = opening(system)
-        self._messages = list(self._opening)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The conversation so far, a system message first if there is one."""
-        return tuple(self._messages)
+        """The conversation with the answer as far as it has come; without the question, if nothing came of it."""
+        finished = self.stream.finish_reason not in (None, "cancelled")
+        if not (self.stream.text or finished):
+            return self._conversation[:-1]
+        return (*self._conversation, {"role": "assistant", "content": self.stream.text})
+
+
+class Chat:
+    """Turns of a user and the model, for one thread at a time. Made by :meth:`LLM.chat`."""
+
+    def __init__(self, model: LLM, system: str | None = None) -> None:
+        if system is not None:
+            model.tokenize(system)  # refuses what is not text
+        self._model = model
+        self._session = model.new_session()
+        self._opening = opening(system)
+        # The last reply knows all that was said before it. That it is the only state makes interrupts harmless.
+        self._reply: Reply | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far, a system message first if there is one, an unfinished answer last."""
+        return self._opening if self._reply is None else self._reply.messages
 
     def send(
         self,
@@ -57,24 +61,28 @@ class Chat:
         stop: Sequence[str] = (),
         **sampling: Unpack[SamplingParameters],
     ) -> Reply:
-        """Say ``text`` and stream the answer.
+        """Say ``text`` and stream the answer. An earlier answer that is still under way ends where it is.
 
-        The answer joins the conversation when it ends, also when it is cut short. If it fails before its first piece,
-        the conversation stays as it was.
+        The answer is part of the conversation as far as it comes, also when it is cut short. If it ends before its
+        first piece, the conversation stays as it was.
         """
-        messages: list[Message] = [*self._messages, {"role": "user", "content": text}]
-        ids = self._model.conversation(messages)
+        conversation: tuple[Message, ...] = (*self.messages, {"role": "user", "content": text})
+        ids = self._model.conversation(conversation)
         options = self._model.options(max_tokens, stop, sampling)
-        return Reply(self._model.continue_ids(ids, self._session, options), messages, self._commit)
+        reply = Reply(self._model.continue_ids(ids, self._session, options), conversation)
+        self._end_reply()
+        self._reply = reply
+        return reply
 
     def reset(self) -> None:
         """Forget all turns but the system message."""
-        self._messages = list(self._opening)
+        self._end_reply()
+        self._reply = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the messages as JSON, atomically: a list of {"role", "content"}. Raises OSError."""
         target = Path(path)
-        text = json.dumps(self._messages, ensure_ascii=False, indent=2) + "\n"
+        text = json.dumps(self.messages, ensure_ascii=False, indent=2) + "\n"
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
             try:
                 file.write(text)
@@ -84,5 +92,6 @@ class Chat:
                 Path(file.name).unlink(missing_ok=True)
                 raise
 
-    def _commit(self, messages: list[Message]) -> None:
-        self._messages = messages
+    def _end_reply(self) -> None:
+        if self._reply is not None:
+            self._reply.close()

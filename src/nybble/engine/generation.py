@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -67,42 +68,45 @@ class Generation:
     timings: Timings
 
 
-@dataclass(slots=True)
+Borrow = Callable[[], AbstractContextManager[Session]]
+"""Gives a session that nobody else uses until the block it opens ends."""
+
+
+@dataclass(slots=True, eq=False)
 class TextStream(Iterator[str]):
     """An answer as it is made: iterate for pieces of text, none of them ending inside a character.
 
     ``text``, ``ids``, ``finish_reason`` (None while it runs) and ``timings`` are up to date after each piece. Closing
-    it, or an interrupt, ends the work at once and leaves what was said so far. ``continues_text`` says that the answer
-    goes on in the middle of the prompt's text, so that a leading space belongs to it.
+    it, or an interrupt, ends the work at once and leaves what was said so far. ``borrow`` gives the session to work in,
+    from the first piece to the last. ``continues_text`` says that the answer goes on in the middle of the prompt's
+    text, so that a leading space belongs to it.
     """
 
-    session: Session
-    tokenizer: Tokenizer
-    prompt: Sequence[int]
+    borrow: Borrow = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
+    prompt: Sequence[int] = field(repr=False)
     options: GenerationOptions
     continues_text: bool = False
     text: str = ""
     ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     timings: Timings = field(default_factory=Timings)
-    _pieces: Iterator[str] | None = None
+    _pieces: Iterator[str] | None = field(default=None, repr=False)
 
     def __next__(self) -> str:
         if self._pieces is None:
             self._pieces = self._generate()
         try:
-            piece = next(self._pieces)
+            return next(self._pieces)
         except BaseException:
             self.close()
             raise
-        self.text += piece
-        return piece
 
     def close(self) -> None:
         """End the answer here."""
         if self.finish_reason is None:
             self.finish_reason = "cancelled"
-        self._pieces = iter(())
+        self._pieces = iter(())  # dropping the generator ends it, and with it the use of the session
 
     def finish(self) -> Generation:
         """Run to the end and return the whole answer."""
@@ -111,13 +115,20 @@ class TextStream(Iterator[str]):
         return Generation(self.text, tuple(self.ids), self.finish_reason or "cancelled", self.timings)
 
     def _generate(self) -> Iterator[str]:
+        with self.borrow() as session:
+            for piece in self._pieces_of(session):
+                # Before it is shown: an interrupt must not leave a text on the screen that the conversation lacks.
+                self.text += piece
+                yield piece
+
+    def _pieces_of(self, session: Session) -> Iterator[str]:
         start = time.perf_counter()
         sampler = Sampler(self.options.sampling)
         decoder = DecodeStream(self.tokenizer, after_text=self.continues_text)
         stops = StopStrings(self.options.stop)
         timings = self.timings
         timings.prompt_tokens = len(self.prompt)
-        logits, timings.reused_tokens = self.session.prefill(self.prompt)
+        logits, timings.reused_tokens = session.prefill(self.prompt)
         timings.prefill = time.perf_counter() - start
         history = list(self.prompt)
         while True:
@@ -132,21 +143,24 @@ class TextStream(Iterator[str]):
             timings.decode = now - first
             ended = token in self.tokenizer.end_tokens
             piece, stopped = stops.push("" if ended else decoder.push(token))
+            if stopped:
+                self.finish_reason = "stop"
             if piece:
                 yield piece
             if stopped:
-                self.finish_reason = "stop"
                 return
             if ended:
                 self.finish_reason = "end"
             elif timings.generated_tokens == self.options.max_tokens:
                 self.finish_reason = "length"
-            elif self.session.is_full:
+            elif session.is_full:
                 self.finish_reason = "context"
             if self.finish_reason is not None:
                 break
-            logits = self.session.decode(token)
+            logits = session.decode(token)
         rest, stopped = stops.push(decoder.finish())
-        rest += "" if stopped else stops.finish()
+        if stopped:
+            self.finish_reason = "stop"
+        rest += stops.finish()
         if rest:
             yield rest

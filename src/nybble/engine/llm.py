@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -14,10 +16,10 @@ from ..errors import InvalidParameter, TemplateError
 from ..graph.dispatch import Accuracy
 from ..tokenizer.chat_template import ChatTemplate, conversation_ids
 from ..tokenizer.tokenizer import Tokenizer
-from .generation import Generation, GenerationOptions, TextStream
+from .generation import Borrow, Generation, GenerationOptions, TextStream
 from .memory import MemoryNeeded
 from .sampling import SamplingOptions
-from .session import Runner, Session
+from .session import Runner, Session, SessionPool
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -57,8 +59,9 @@ class LLM:
     """A model ready to run. Made by :func:`nybble.load`.
 
     ``context_length`` is the most tokens a sequence may have, ``default_sampling`` what the model's author recommends,
-    or greedy. One step runs at a time; calls from several threads take turns. A ``template`` that is an error is raised
-    when it is needed: plain text can be continued without one.
+    or greedy. Several threads may use a model, and several answers may be under way: each has a KV cache of its own,
+    and their steps take turns. A ``template`` that is an error is raised when it is needed: plain text can be continued
+    without one.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class LLM:
         self.context_length = context_length
         self.default_sampling = default_sampling
         self.info = info
-        self._session = self.new_session()
+        self._sessions = SessionPool(self.new_session)
 
     @property
     def has_chat_template(self) -> bool:
@@ -97,8 +100,7 @@ class LLM:
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of ``ids``; control tokens are left out."""
-        self._check_ids(ids)
-        return self.tokenizer.decode(list(ids))
+        return self.tokenizer.decode(self._checked_ids(ids))
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Logits after each token of ``ids``: fp32 (len(ids), vocabulary).
@@ -106,8 +108,9 @@ class LLM:
         Raises :class:`~nybble.errors.InvalidParameter` for no ids or an id outside the vocabulary, and
         :class:`~nybble.errors.ContextOverflow` for more than the context holds.
         """
-        self._check_ids(ids)
-        return self._session.all_logits(ids)
+        checked = self._checked_ids(ids)
+        with self._sessions.borrowed() as session:
+            return session.all_logits(checked)
 
     def stream(
         self,
@@ -129,9 +132,9 @@ class LLM:
             raise InvalidParameter("a system message needs the chat template, which raw leaves out; give one of them")
         options = self.options(max_tokens, stop, sampling)
         if raw or (self._template is None and system is None):
-            return self.continue_ids(self.tokenize(prompt), self._session, options, continues_text=bool(prompt))
+            return self.continue_ids(self.tokenize(prompt), None, options, continues_text=bool(prompt))
         ids = self.conversation([*opening(system), {"role": "user", "content": prompt}])
-        return self.continue_ids(ids, self._session, options)
+        return self.continue_ids(ids, None, options)
 
     def generate(
         self,
@@ -164,7 +167,7 @@ class LLM:
         return conversation_ids(self.tokenizer, self._chat_template(), messages)
 
     def new_session(self) -> Session:
-        """A sequence of its own, with its own KV cache."""
+        """A sequence of its own, with its own KV cache. One thread at a time may use it."""
         return Session(self._runner, self.context_length)
 
     def options(self, max_tokens: int, stop: Sequence[str], sampling: SamplingParameters) -> GenerationOptions:
@@ -177,11 +180,18 @@ class LLM:
         return GenerationOptions(max_tokens, stops, replace(self.default_sampling, **sampling))
 
     def continue_ids(
-        self, ids: Sequence[int], session: Session, options: GenerationOptions, *, continues_text: bool = False
+        self, ids: Sequence[int], session: Session | None, options: GenerationOptions, *, continues_text: bool = False
     ) -> TextStream:
-        """Continue ``ids`` in ``session``, reusing what it has of them. See :class:`TextStream` for the last one."""
-        self._check_ids(ids)
-        return TextStream(session, self.tokenizer, tuple(ids), options, continues_text)
+        """Continue ``ids`` in ``session``, or in one that is free, reusing what it has of them.
+
+        A session given must not be used for anything else before the stream has ended. See :class:`TextStream` for the
+        last parameter. Raises :class:`~nybble.errors.InvalidParameter` for no ids or an id outside the vocabulary.
+        """
+        checked = tuple(self._checked_ids(ids))
+        if not checked:
+            raise InvalidParameter("the prompt is empty: there is nothing to continue")
+        borrow = self._sessions.borrowed if session is None else _always(session)
+        return TextStream(borrow, self.tokenizer, checked, options, continues_text)
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:
@@ -190,14 +200,22 @@ class LLM:
             raise self._template
         return self._template
 
-    def _check_ids(self, ids: Sequence[int]) -> None:
-        if not len(ids):
-            raise InvalidParameter("the prompt is empty: there is nothing to continue")
+    def _checked_ids(self, ids: Sequence[int]) -> list[int]:
+        checked: list[int] = []
         for token in ids:
-            if not 0 <= token < self.vocabulary:
+            try:
+                checked.append(operator.index(token))
+            except TypeError:
+                raise InvalidParameter(f"token id {token!r} is not a whole number") from None
+            if not 0 <= checked[-1] < self.vocabulary:
                 raise InvalidParameter(f"token id {token} is not one of 0..{self.vocabulary - 1}")
+        return checked
 
 
-def opening(system: str | None) -> list[Message]:
+def _always(session: Session) -> Borrow:
+    return lambda: nullcontext(session)
+
+
+def opening(system: str | None) -> tuple[Message, ...]:
     """The messages before the first turn: the system message, if there is one."""
-    return [] if system is None else [{"role": "system", "content": system}]
+    return () if system is None else ({"role": "system", "content": system},)

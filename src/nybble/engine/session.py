@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _native
-from ..errors import ContextOverflow, NumericalError
+from ..errors import ContextOverflow, InvalidParameter, NumericalError
 
 STEP_TOKENS = 512
 """Most tokens of a prompt computed in one step: enough to reuse each weight, little enough memory."""
+
+LOGITS_STEP_TOKENS = 64
+"""Most tokens of a step that computes the logits of all of them: each takes a vocabulary's worth of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,11 @@ class Runner:
 
 
 class Session:
-    """A sequence of at most ``context_length`` tokens."""
+    """A sequence of at most ``context_length`` tokens, used by one thread at a time.
+
+    The first ``len(ids)`` positions of the cache always hold what belongs to ``ids``, wherever an interrupt struck;
+    positions beyond are cut off before the next step.
+    """
 
     def __init__(self, runner: Runner, context_length: int) -> None:
         self._runner = runner
@@ -56,12 +64,11 @@ class Session:
         of the beginning were reused from what was there before.
 
         Interrupted or failed, the sequence is left shorter but valid. Raises :class:`ContextOverflow`,
-        :class:`NumericalError`.
+        :class:`NumericalError`; :class:`InvalidParameter` for no tokens.
         """
-        if len(ids) > self.context_length:
-            raise ContextOverflow(len(ids), self.context_length)
+        self._check_length(ids)
         reused = min(common_prefix(self._ids, ids), len(ids) - 1)
-        self._truncate(reused)
+        del self._ids[reused:]
         logits = np.empty(0, np.float32)
         for begin in range(reused, len(ids), STEP_TOKENS):
             chunk = list(ids[begin : begin + STEP_TOKENS])
@@ -77,24 +84,32 @@ class Session:
         return logits
 
     def all_logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """Make ``ids`` the sequence, computed from the start; the logits of every token, (len(ids), vocabulary)."""
+        """Make ``ids`` the sequence, computed from the start; the logits of every token, (len(ids), vocabulary).
+
+        Raises as :meth:`prefill`.
+        """
+        self._check_length(ids)
+        del self._ids[:]
+        logits = np.empty((len(ids), self._runner.vocabulary), np.float32)
+        for begin in range(0, len(ids), LOGITS_STEP_TOKENS):
+            chunk = list(ids[begin : begin + LOGITS_STEP_TOKENS])
+            logits[begin : begin + len(chunk)] = self._step(chunk, list(range(len(chunk))))
+        return logits
+
+    def _check_length(self, ids: Sequence[int]) -> None:
+        if len(ids) == 0:
+            raise InvalidParameter("the prompt is empty: there is nothing to continue")
         if len(ids) > self.context_length:
             raise ContextOverflow(len(ids), self.context_length)
-        self._truncate(0)
-        chunks = [list(ids[begin : begin + STEP_TOKENS]) for begin in range(0, len(ids), STEP_TOKENS)]
-        return np.concatenate([self._step(chunk, list(range(len(chunk)))) for chunk in chunks])
-
-    def _truncate(self, length: int) -> None:
-        self._cache.truncate(length)
-        del self._ids[length:]
 
     def _step(self, chunk: list[int], outputs: list[int]) -> NDArray[np.float32]:
+        self._cache.truncate(len(self._ids))
         with self._runner.lock:
             logits = self._runner.program.run(chunk, [(self._cache, len(chunk))], outputs)
         self._ids.extend(chunk)
         if not np.isfinite(logits).all():
             ids = list(self._ids)
-            self._truncate(0)
+            del self._ids[:]
             raise NumericalError(
                 f"the model computed NaN or infinity, first in {self._first_non_finite(ids)}; "
                 "the weights are damaged, or overflow fp16 in the KV cache"
@@ -102,6 +117,7 @@ class Session:
         return logits
 
     def _first_non_finite(self, ids: list[int]) -> str:
+        self._cache.truncate(0)
         for begin in range(0, len(ids), STEP_TOKENS):
             chunk = ids[begin : begin + STEP_TOKENS]
             step = (chunk, [(self._cache, len(chunk))], [len(chunk) - 1])
@@ -110,6 +126,29 @@ class Session:
                     return label
                 self._runner.program.run(*step)
         return "no op when computed again"
+
+
+class SessionPool:
+    """Lends sessions, each to one borrower at a time. Of those returned it keeps the last one, for the sake of its
+    tokens; ``new_session`` makes more when that is not enough.
+    """
+
+    def __init__(self, new_session: Callable[[], Session]) -> None:
+        self._new_session = new_session
+        self._idle: list[Session] = []
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Session]:
+        """A session that nobody else uses until the end of the block."""
+        # Each list operation is atomic: two threads never get the same session.
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = self._new_session()
+        try:
+            yield session
+        finally:
+            self._idle[:] = [session]
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
