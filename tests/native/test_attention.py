@@ -120,7 +120,7 @@ def cases(draw: st.DrawFn) -> Attended:
     )
 
 
-@sweep(80)
+@sweep(40)
 @example(random_case(3, 3, 64, 100, 0))
 @example(random_case(1, 1, 2, 1, 0))
 @example(random_case(8, 1, 256, 65, 0))
@@ -134,7 +134,7 @@ def test_attention(case: Attended) -> None:
         np.testing.assert_array_equal(bits(case.run(isa)), bits(expected), isa)
 
 
-@sweep(80)
+@sweep(40)
 @given(cases(), st.data(), st.sampled_from(ISAS))
 def test_prefill_in_pieces_equals_decode(case: Attended, data: st.DataObject, isa: str) -> None:
     """Bit for bit: whole, one by one, and cut anywhere, on any number of threads."""
