@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from .. import _native
 from ..errors import InsufficientMemory
 from ..graph.plan import Plan
-from ..graph.slots import assign_slots
+from ..graph.slots import SlotShape, assign_slots
 from ..machine.memory import MemoryAvailable
 
-RUNTIME_BYTES = 64 << 20
-"""Python, the tokenizer and the kernels' scratch, rounded up (about 50 MB resident with SmolLM2's tokenizer)."""
+RUNTIME_BYTES = 48 << 20
+"""Python with its libraries and the kernels' scratch: 46 MB resident with a vocabulary of 1000 tokens."""
+
+TOKEN_BYTES = 400
+"""What a tokenizer takes for each token of its vocabulary: 380 to 415 bytes with 49,000 to 152,000 of them."""
+
+CACHE_LINE = 64
+"""Bytes to which rows of activations are padded."""
 
 SMALLEST_CONTEXT = 512
 """A default context is not made shorter than this to fit memory."""
@@ -36,12 +42,12 @@ class MemoryNeeded:
 def memory_needed(plan: Plan, context_length: int, step_tokens: int) -> MemoryNeeded:
     """What ``plan`` takes with one sequence of ``context_length`` and steps of up to ``step_tokens`` tokens."""
     graph = plan.graph
-    features = 0
+    activations = 0
     for shape in assign_slots(graph).shapes:
-        rows = 1 if shape.per_output else step_tokens
-        features += rows * shape.width * (4 if shape.block == 0 else 2)
+        activations += _row_bytes(shape) * (1 if shape.per_output else step_tokens)
     kv_cache = _native.KVCache.bytes_for(graph.layers, graph.kv_heads, graph.head_dim, context_length)
-    return MemoryNeeded(plan.weight_bytes, kv_cache, features, RUNTIME_BYTES, context_length)
+    runtime = RUNTIME_BYTES + TOKEN_BYTES * graph.vocabulary
+    return MemoryNeeded(plan.weight_bytes, kv_cache, activations, runtime, context_length)
 
 
 def fitting_context(
@@ -62,6 +68,17 @@ def fitting_context(
             "lower the context length (--context) or use a smaller model"
         )
     return needed
+
+
+def _row_bytes(shape: SlotShape) -> int:
+    """Memory for one row of a slot, as native/kernels/quantised_rows.cpp and native/program/program.cpp lay it out.
+
+    Of int8 activations each block has its codes, a scale, two sums, two outliers and a count: 25 bytes besides codes.
+    """
+    if shape.block == 0:
+        return 4 * shape.width + CACHE_LINE
+    blocks = -(-shape.width // shape.block)
+    return (shape.block + 25) * blocks + 2 * CACHE_LINE
 
 
 def _mb(size: int) -> str:
