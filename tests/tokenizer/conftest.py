@@ -1,30 +1,18 @@
-"""The real model's metadata, where the model is at hand."""
+"""The real model's vocabulary."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from nybble.errors import NybbleError
 from nybble.formats.open import open_checkpoint
-from nybble.hub.resolve import resolve
 from nybble.tokenizer.gguf_tokenizer import tokenizer_from_gguf
 from nybble.tokenizer.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")
-def real_metadata() -> Mapping[str, object]:
-    """Metadata of the file NYBBLE_TEST_GGUF names, else of the default model if it is in the cache."""
-    chosen = os.environ.get("NYBBLE_TEST_GGUF")
-    try:
-        path = Path(chosen) if chosen else resolve(None, offline=True)
-    except NybbleError:
-        pytest.skip("no model file: set NYBBLE_TEST_GGUF or fetch the default model")
-    metadata = open_checkpoint(path).metadata
-    if metadata.get("tokenizer.ggml.pre") != "smollm":
-        pytest.skip("these tests know the answers for SmolLM2 only")
-    return metadata
+def real_metadata(smollm2_path: Path) -> Mapping[str, object]:
+    return open_checkpoint(smollm2_path).metadata
 
 
 @pytest.fixture(scope="session")
