@@ -8,9 +8,9 @@ using namespace nanobind::literals;
 namespace nybble {
 namespace {
 
-const StorageType& storage_with(int ggml_id) {
-    const StorageType* type = storage_type(ggml_id);
-    require(type != nullptr, "unknown storage type");
+StorageType storage_named(const std::string& name) {
+    const std::optional<StorageType> type = find_storage_type(name);
+    require(type.has_value(), "unknown storage type");
     return *type;
 }
 
@@ -22,15 +22,16 @@ struct WeightMemory {
 
 // Tensors stacked along N, packed at `offset` of `memory`. Also the (part, row) of a scale that is not finite in fp16.
 using PackResult = std::pair<std::shared_ptr<PackedMatrix>, std::optional<std::pair<size_t, size_t>>>;
-PackResult pack(const WeightMemory& memory, size_t offset, const std::vector<std::pair<int, StoredArray>>& parts,
+PackResult pack(const WeightMemory& memory, size_t offset, const std::vector<std::pair<std::string, StoredArray>>& parts,
                 size_t k, ThreadPool& threads) {
     require(!parts.empty() && k > 0, "nothing to pack");
-    const PackedFormat format = storage_with(parts[0].first).packed;
+    const PackedFormat format = storage_named(parts[0].first).packed;
     size_t n = 0;
-    for (const auto& [id, rows] : parts) {
-        const StorageType& type = storage_with(id);
+    std::vector<StorageType> types;
+    for (const auto& [name, rows] : parts) {
+        const StorageType& type = types.emplace_back(storage_named(name));
         require(type.packed == format, "stacked tensors must have one packed format");
-        require(k % type.elements == 0 && rows.shape(1) == k / type.elements * type.bytes, "row bytes do not match k");
+        require(rows.shape(1) == type.row_bytes(k), "row bytes do not match k");
         n += rows.shape(0);
     }
     const size_t bytes = format.matrix_bytes(n, k), available = memory.memory->bytes();
@@ -40,8 +41,8 @@ PackResult pack(const WeightMemory& memory, size_t offset, const std::vector<std
     nb::gil_scoped_release unlocked;
     for (size_t part = 0; part < parts.size(); ++part) {
         const StoredArray& rows = parts[part].second;
-        const size_t bad = pack_rows(
-            *matrix, channel, {&storage_with(parts[part].first), rows.data(), rows.shape(1), rows.shape(0)}, threads);
+        const size_t bad =
+            pack_rows(*matrix, channel, {&types[part], rows.data(), rows.shape(1), rows.shape(0)}, threads);
         if (bad != kAllFinite) return {matrix, std::pair{part, bad}};
         channel += rows.shape(0);
     }
@@ -60,14 +61,14 @@ NumpyMatrix decode_rows(const PackedMatrix& matrix, size_t begin, size_t end) {
 void bind_weights(nb::module_& m) {
     m.def(
         "packed_format",
-        [](int ggml_id) {
-            const PackedFormat format = storage_with(ggml_id).packed;
+        [](const std::string& storage) {
+            const PackedFormat format = storage_named(storage).packed;
             return std::tuple{std::string(name_of(format.type)), format.block, format.has_offsets};
         },
-        "ggml_id"_a, "What a storage type is packed as: (weights, block, has offsets).");
+        "storage"_a, "What a storage type is packed as: (weights, block, has offsets).");
     m.def(
-        "packed_bytes", [](int ggml_id, size_t n, size_t k) { return storage_with(ggml_id).packed.matrix_bytes(n, k); },
-        "ggml_id"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
+        "packed_bytes", [](const std::string& storage, size_t n, size_t k) { return storage_named(storage).packed.matrix_bytes(n, k); },
+        "storage"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
     m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a);
     nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);
     nb::class_<PackedMatrix>(m, "PackedMatrix")

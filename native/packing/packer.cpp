@@ -33,9 +33,10 @@ bool pack_quantised_row(PackedMatrix& matrix, size_t channel, const StorageType&
     for (size_t block = 0; block < matrix.blocks(); ++block) {
         DecodedBlock decoded;
         const uint8_t* from = stored + block / packed_per_stored * type.bytes;
-        if (!type.decode(from, block % packed_per_stored, decoded)) return false;
-        store_block(matrix, panel + block * matrix.block_bytes(), channel % kPanelChannels, matrix.format().block,
-                    decoded);
+        if (!type.decode(from, block % packed_per_stored, matrix.format().block, decoded)) return false;
+        // What a file has behind K is padding of any value.
+        const size_t count = std::min(matrix.format().block, matrix.k() - block * matrix.format().block);
+        store_block(matrix, panel + block * matrix.block_bytes(), channel % kPanelChannels, count, decoded);
     }
     return true;
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <string>
 
 #include "base/half.hpp"
 
@@ -16,7 +17,7 @@ uint16_t read16(const uint8_t* from) {
 
 bool finite_half(uint16_t bits) { return (bits & 0x7c00u) != 0x7c00u; }
 
-bool decode_q4_0(const uint8_t* stored, size_t, DecodedBlock& out) {
+bool decode_q4_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     for (int i = 0; i < 16; ++i) {
         out.codes[i] = stored[2 + i] & 15;
@@ -25,7 +26,7 @@ bool decode_q4_0(const uint8_t* stored, size_t, DecodedBlock& out) {
     return finite_half(out.scale);
 }
 
-bool decode_q4_1(const uint8_t* stored, size_t, DecodedBlock& out) {
+bool decode_q4_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     out.offset = read16(stored + 2);
     for (int i = 0; i < 16; ++i) {
@@ -45,20 +46,20 @@ void decode_five_bits(const uint8_t* mask_bytes, const uint8_t* nibbles, uint8_t
     }
 }
 
-bool decode_q5_0(const uint8_t* stored, size_t, DecodedBlock& out) {
+bool decode_q5_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     decode_five_bits(stored + 2, stored + 6, 128 - 16, out.codes);
     return finite_half(out.scale);
 }
 
-bool decode_q5_1(const uint8_t* stored, size_t, DecodedBlock& out) {
+bool decode_q5_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     out.offset = read16(stored + 2);
     decode_five_bits(stored + 4, stored + 8, 0, out.codes);
     return finite_half(out.scale) && finite_half(out.offset);
 }
 
-bool decode_q8_0(const uint8_t* stored, size_t, DecodedBlock& out) {
+bool decode_q8_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     for (int i = 0; i < 32; ++i) out.codes[i] = static_cast<uint8_t>(stored[2 + i] ^ 0x80);
     return finite_half(out.scale);
@@ -81,14 +82,14 @@ bool decode_six_bit_scales(const uint8_t* stored, size_t index, DecodedBlock& ou
     return finite_half(out.scale) && finite_half(out.offset);
 }
 
-bool decode_q4_k(const uint8_t* stored, size_t index, DecodedBlock& out) {
+bool decode_q4_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
     const uint8_t* nibbles = stored + 16 + index / 2 * 32;
     const int shift = index % 2 == 0 ? 0 : 4;
     for (int i = 0; i < 32; ++i) out.codes[i] = (nibbles[i] >> shift) & 15;
     return decode_six_bit_scales(stored, index, out);
 }
 
-bool decode_q5_k(const uint8_t* stored, size_t index, DecodedBlock& out) {
+bool decode_q5_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
     const uint8_t* fifth_bits = stored + 16;
     const uint8_t* nibbles = stored + 48 + index / 2 * 32;
     const int shift = index % 2 == 0 ? 0 : 4;
@@ -99,7 +100,7 @@ bool decode_q5_k(const uint8_t* stored, size_t index, DecodedBlock& out) {
 }
 
 // 256 elements as two halves of 128: low nibbles in ql, two high bits in qh, sixteen int8 scales, one fp16.
-bool decode_q6_k(const uint8_t* stored, size_t index, DecodedBlock& out) {
+bool decode_q6_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
     const uint8_t* low = stored + index / 8 * 64;
     const uint8_t* high = stored + 128 + index / 8 * 32;
     const size_t quarter = index % 8 / 2;  // which 32 of the half's 128
@@ -116,32 +117,60 @@ bool decode_q6_k(const uint8_t* stored, size_t index, DecodedBlock& out) {
     return finite_half(out.scale);
 }
 
+// Scale, offset if there is one, then the codes: of 4-bit ones the earlier in the low nibble.
+template <int Bits, bool HasOffset>
+bool decode_plain(const uint8_t* stored, size_t, size_t block, DecodedBlock& out) {
+    out.scale = read16(stored);
+    out.offset = HasOffset ? read16(stored + 2) : uint16_t{0};
+    const uint8_t* codes = stored + (HasOffset ? 4 : 2);
+    for (size_t i = 0; i < block; ++i) {
+        out.codes[i] = Bits == 8 ? codes[i] : static_cast<uint8_t>((codes[i / 2] >> (i % 2 * 4)) & 15);
+    }
+    return finite_half(out.scale) && finite_half(out.offset);
+}
+
 constexpr PackedFormat kSymmetric4{WeightType::w4, 32, false};
 constexpr PackedFormat kAsymmetric4{WeightType::w4, 32, true};
 constexpr PackedFormat kSymmetric8{WeightType::w8, 32, false};
 constexpr PackedFormat kAsymmetric8{WeightType::w8, 32, true};
 
-constexpr StorageType kTypes[] = {
-    {0, 1, 4, {WeightType::f32, 1, false}, nullptr},           // F32
-    {1, 1, 2, {WeightType::f16, 1, false}, nullptr},           // F16
-    {30, 1, 2, {WeightType::bf16, 1, false}, nullptr},         // BF16
-    {2, 32, 18, kSymmetric4, decode_q4_0},                     // Q4_0
-    {3, 32, 20, kAsymmetric4, decode_q4_1},                    // Q4_1
-    {6, 32, 22, kSymmetric8, decode_q5_0},                     // Q5_0
-    {7, 32, 24, kAsymmetric8, decode_q5_1},                    // Q5_1
-    {8, 32, 34, kSymmetric8, decode_q8_0},                     // Q8_0
-    {12, 256, 144, kAsymmetric4, decode_q4_k},                 // Q4_K
-    {13, 256, 176, kAsymmetric8, decode_q5_k},                 // Q5_K
-    {14, 256, 210, {WeightType::w8, 16, false}, decode_q6_k},  // Q6_K
+constexpr StorageType kGgufTypes[] = {
+    {"F32", 1, 4, {WeightType::f32, 1, false}, nullptr},
+    {"F16", 1, 2, {WeightType::f16, 1, false}, nullptr},
+    {"BF16", 1, 2, {WeightType::bf16, 1, false}, nullptr},
+    {"Q4_0", 32, 18, kSymmetric4, decode_q4_0},
+    {"Q4_1", 32, 20, kAsymmetric4, decode_q4_1},
+    {"Q5_0", 32, 22, kSymmetric8, decode_q5_0},
+    {"Q5_1", 32, 24, kAsymmetric8, decode_q5_1},
+    {"Q8_0", 32, 34, kSymmetric8, decode_q8_0},
+    {"Q4_K", 256, 144, kAsymmetric4, decode_q4_k},
+    {"Q5_K", 256, 176, kAsymmetric8, decode_q5_k},
+    {"Q6_K", 256, 210, {WeightType::w8, 16, false}, decode_q6_k},
 };
+
+template <int Bits, bool HasOffset>
+StorageType plain(size_t block) {
+    const PackedFormat packed{Bits == 4 ? WeightType::w4 : WeightType::w8, block, HasOffset};
+    return {"", block, block * Bits / 8 + (HasOffset ? 4 : 2), packed, decode_plain<Bits, HasOffset>};
+}
 
 }  // namespace
 
-const StorageType* storage_type(int ggml_id) {
-    for (const StorageType& type : kTypes) {
-        if (type.ggml_id == ggml_id) return &type;
+std::optional<StorageType> find_storage_type(std::string_view name) {
+    for (const StorageType& type : kGgufTypes) {
+        if (type.name == name) return type;
     }
-    return nullptr;
+    if (name.size() < 4 || name[0] != 'W' || name[2] != 'B') return std::nullopt;
+    const bool has_offset = name.back() == 'A';
+    const std::string_view digits = name.substr(3, name.size() - 3 - (has_offset ? 1 : 0));
+    size_t block = 0;
+    for (const size_t legal : {16, 32, 64, 128, 256}) {
+        if (digits == std::to_string(legal)) block = legal;
+    }
+    if (block == 0) return std::nullopt;
+    if (name[1] == '4') return has_offset ? plain<4, true>(block) : plain<4, false>(block);
+    if (name[1] == '8') return has_offset ? plain<8, true>(block) : plain<8, false>(block);
+    return std::nullopt;
 }
 
 }  // namespace nybble

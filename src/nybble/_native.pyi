@@ -1,4 +1,7 @@
-"""Types of the native extension (native/bindings)."""
+"""Types of the native extension (native/bindings).
+
+Thread pools and programs serve one caller at a time; the engine holds a lock.
+"""
 
 from collections.abc import Sequence
 
@@ -7,12 +10,12 @@ from numpy.typing import NDArray
 
 def available_isas() -> list[str]: ...
 def linear_kernels() -> list[tuple[str, str, str, str]]: ...
-def packed_format(ggml_id: int) -> tuple[str, int, bool]: ...
-def packed_bytes(ggml_id: int, n: int, k: int) -> int: ...
+def packed_format(storage: str) -> tuple[str, int, bool]: ...
+def packed_bytes(storage: str, n: int, k: int) -> int: ...
 def pack(
     memory: WeightMemory,
     offset: int,
-    parts: Sequence[tuple[int, NDArray[np.uint8]]],
+    parts: Sequence[tuple[str, NDArray[np.uint8]]],
     k: int,
     threads: ThreadPool,
 ) -> tuple[PackedMatrix, tuple[int, int] | None]: ...

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nybble import _native
-from nybble.errors import KernelUnavailable, ModelFileError
+from nybble.errors import KernelUnavailable, ModelFileError, UnsupportedFeature
 from nybble.graph.compile import compile_plan, pack_matrices
 from nybble.graph.dispatch import Accuracy, choose_linear_kernel
 from nybble.graph.graph import Graph
-from nybble.graph.ops import Embed, Linear
+from nybble.graph.ops import Embed, Linear, Rope
 from nybble.graph.plan import ALIGNMENT, plan
 from nybble.models.build import build_graph
 from nybble.quant.storage import StorageType
@@ -65,7 +65,7 @@ def test_a_plan_is_what_packing_takes(graph: Graph, accuracy: Accuracy, isa: str
     for stack, matrix in planned.matrices.items():
         assert (packed[stack].n, packed[stack].k, packed[stack].bytes) == (matrix.n, matrix.k, matrix.bytes)
         for name in stack:
-            form = _native.packed_format(planned.graph.tensors[name].storage.ggml_id)
+            form = _native.packed_format(planned.graph.tensors[name].storage.name)
             assert form == (matrix.weights, matrix.block, matrix.has_offsets)
 
     for op in linears:
@@ -88,7 +88,7 @@ def test_a_tied_embedding_is_packed_once() -> None:
     graph = tiny({"token_embd": "Q8_0"}, layers=1, tied=True)
     planned = plan(graph, Accuracy.INT8, ISAS[0])
     table = planned.matrices[("token_embd.weight",)]
-    assert table.bytes == _native.packed_bytes(StorageType.Q8_0.ggml_id, graph.vocabulary, table.k)
+    assert table.bytes == _native.packed_bytes(StorageType.Q8_0.name, graph.vocabulary, table.k)
     assert [stack for stack in planned.matrices if "token_embd.weight" in stack] == [("token_embd.weight",)]
 
 
@@ -123,3 +123,12 @@ def test_weights_without_a_kernel_are_refused_before_memory_is_taken(monkeypatch
     monkeypatch.setattr(_native, "linear_kernels", lambda: [("a", "portable", "w4", "int8")])
     with pytest.raises(KernelUnavailable, match="f32 weights on portable"):
         plan(tiny({}), Accuracy.INT8, "portable")
+
+
+def test_what_native_programs_cannot_run_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against an internal error late in compiling when no pass fused a RoPE with its KV append."""
+    monkeypatch.setattr("nybble.graph.plan.lower", lambda graph, block_of: graph)
+    graph = tiny({})
+    first = next(op for op in graph.ops if isinstance(op, Rope))
+    with pytest.raises(UnsupportedFeature, match=first.label):
+        plan(graph, Accuracy.INT8, "portable")

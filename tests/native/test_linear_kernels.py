@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from nybble import _native
 from nybble.quant.matrix import to_matrix
-from nybble.quant.storage import StorageType
+from nybble.quant.storage import BlockStorage, Storage, StorageType
 from nybble.quant.tensor import Tensor
-from tests.quant.stored import random_tensor
+from tests.quant.stored import PLAIN, random_tensor
 
 from .programs import ISAS, UNIT, OpProgram, float_tensor, pack, sweep
 
@@ -37,9 +37,9 @@ def kernels(*activations: str) -> list[object]:
     ]
 
 
-def storages(weights: str) -> list[StorageType]:
+def storages(weights: str) -> list[Storage]:
     """Every type that packs to ``weights``."""
-    return [storage for storage in StorageType if _native.packed_format(storage.ggml_id)[0] == weights]
+    return [storage for storage in (*StorageType, *PLAIN) if _native.packed_format(storage.name)[0] == weights]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Case:
             residual = output if self.in_place else program.guarded(self.residual)
         input = program.guarded(self.x)
         if activations == "int8":
-            codes = program.new(self.x.shape[1], block=_native.packed_format(self.tensor.storage.ggml_id)[1])
+            codes = program.new(self.x.shape[1], block=_native.packed_format(self.tensor.storage.name)[1])
             program.native.quantise("quantise", input, codes)
             input = codes
         program.native.linear("linear", input, pack(self.tensor), kernel, output, self.bias, residual)
@@ -93,14 +93,15 @@ def check_int8(case: Case, isa: str, found: NDArray[np.float32]) -> None:
     codes, scales, sums, outliers = _native.quantise_rows(isa, case.x, matrix.block)
     scales, sums = scales.T, sums.T
     n, blocks = len(matrix.codes), len(scales)
-    activations = codes.astype(np.float64).reshape(-1, blocks, matrix.block).swapaxes(0, 1)
+    padding = ((0, 0), (0, blocks * matrix.block - codes.shape[1]))
+    codes, unrounded = (np.pad(part.astype(np.float64), padding) for part in (codes, outliers))
+    activations = codes.reshape(-1, blocks, matrix.block).swapaxes(0, 1)
     zero_point = 0 if matrix.offsets is not None else 1 << (matrix.bits - 1)
     weights = (matrix.codes.astype(np.float64) - zero_point).reshape(n, blocks, matrix.block).transpose(1, 2, 0)
     dots = activations @ weights  # (blocks, M, N)
     factors = scales.astype(np.float64)[:, :, None] * matrix.scales.T.astype(np.float64)[:, None, :]
     terms = dots * factors
     total, magnitude = terms.sum(axis=0), np.abs(terms).sum(axis=0)
-    unrounded = outliers.astype(np.float64)
     scaled_weights = (weights * matrix.scales.T.astype(np.float64)[:, None, :]).reshape(-1, n)
     total, magnitude = total + unrounded @ scaled_weights, magnitude + np.abs(unrounded) @ np.abs(scaled_weights)
     if matrix.offsets is not None:
@@ -126,7 +127,7 @@ def check_f32(case: Case, found: NDArray[np.float32]) -> None:
     assert (np.abs(found - (x @ weights.T + case.added[0])) <= bound).all()
 
 
-def case_of(storage: StorageType, k: int, n: int, m: int, bias: bool, residual: str | None, seed: int = 0) -> Case:
+def case_of(storage: Storage, k: int, n: int, m: int, bias: bool, residual: str | None, seed: int = 0) -> Case:
     """Random weights and activations, rows of very different sizes and outliers among them."""
     random = np.random.default_rng(seed)
     if storage.is_float:
@@ -153,6 +154,8 @@ def cases(draw: st.DrawFn, weights: str) -> Case:
         else storage.block_elements
         * draw(st.sampled_from(BLOCK_COUNTS[:3] if storage.block_elements > 32 else BLOCK_COUNTS))
     )
+    if isinstance(storage, BlockStorage):
+        k -= draw(st.sampled_from([0, 1, 7, 15]))
     return case_of(
         storage,
         k,
@@ -169,6 +172,10 @@ def corners(weights: str) -> list[Case]:
     found = []
     for storage in storages(weights):
         block = storage.block_elements
+        if isinstance(storage, BlockStorage):
+            found.append(case_of(storage, 2 * block + 5, 33, 7, True, "apart"))
+            found.append(case_of(storage, block - 3, 33, 1, False, None))
+            continue
         found.append(case_of(storage, block, 1, 1, False, None))
         found.append(case_of(storage, 65 if storage.is_float else 3 * block, 97, 97, True, "apart"))
         found.append(case_of(storage, 3 * block, 33, 7, True, "in place"))

@@ -14,10 +14,10 @@ from nybble import _native
 from nybble.errors import ModelFileError
 from nybble.quant.blocks import dequantise
 from nybble.quant.matrix import to_matrix
-from nybble.quant.packing_rules import PACKED_AS
-from nybble.quant.storage import StorageType
+from nybble.quant.packing_rules import packed_as
+from nybble.quant.storage import Storage, StorageType
 from nybble.quant.tensor import Tensor
-from tests.quant.stored import QUANTISED, random_tensor, set_factor
+from tests.quant.stored import PLAIN, QUANTISED, random_tensor, set_factor
 
 from .programs import bits, float_tensor, pack, pool, sweep
 
@@ -26,7 +26,7 @@ STACKS = [
     [left, right]
     for left in StorageType
     for right in StorageType
-    if _native.packed_format(left.ggml_id) == _native.packed_format(right.ggml_id)
+    if _native.packed_format(left.name) == _native.packed_format(right.name)
 ]
 """Types that may be rows of one packed matrix."""
 
@@ -56,17 +56,17 @@ def is_legal(tensor: Tensor, row: int) -> bool:
 def packing(*parts: Tensor) -> tuple[int, int] | None:
     """The (part, row) that packing refuses, or None."""
     n, k = sum(part.shape[0] for part in parts), parts[0].shape[1]
-    memory = _native.WeightMemory(_native.packed_bytes(parts[0].storage.ggml_id, n, k))
-    return _native.pack(memory, 0, [(part.storage.ggml_id, part.rows) for part in parts], k, pool(2))[1]
+    memory = _native.WeightMemory(_native.packed_bytes(parts[0].storage.name, n, k))
+    return _native.pack(memory, 0, [(part.storage.name, part.rows) for part in parts], k, pool(2))[1]
 
 
-@pytest.mark.parametrize("storage", StorageType, ids=lambda storage: storage.name)
-def test_formats_are_those_of_the_rules(storage: StorageType) -> None:
-    """Python plans with the rules in ``PACKED_AS``, C++ packs with its own table: they must agree."""
-    rule = PACKED_AS[storage]
+@pytest.mark.parametrize("storage", [*StorageType, *PLAIN], ids=lambda storage: storage.name)
+def test_formats_are_those_of_the_rules(storage: Storage) -> None:
+    """Python plans with ``packed_as``, C++ packs with its own table: they must agree."""
+    rule = packed_as(storage)
     weights = {(4, False): "w4", (8, False): "w8", (32, True): "f32", (16, True): storage.name.lower()}
     expected = (weights[rule.bits, rule.is_float], rule.block, rule.has_offsets)
-    assert _native.packed_format(storage.ggml_id) == expected
+    assert _native.packed_format(storage.name) == expected
 
 
 @sweep(60)
@@ -90,7 +90,7 @@ def test_rows_read_back_what_was_stored(
     matrix = pack(*parts, threads=threads)
     expected = np.concatenate([weights_of(part) for part in parts])
     assert (matrix.n, matrix.k) == expected.shape
-    assert matrix.bytes == _native.packed_bytes(storages[0].ggml_id, matrix.n, matrix.k)
+    assert matrix.bytes == _native.packed_bytes(storages[0].name, matrix.n, matrix.k)
     np.testing.assert_array_equal(matrix.rows(0, matrix.n), expected)
     np.testing.assert_array_equal(matrix.rows(counts[0], matrix.n), expected[counts[0] :])
 
@@ -107,7 +107,7 @@ def test_every_float_survives_bit_for_bit(storage: StorageType) -> None:
     assert np.isnan(found[~finite]).all()
 
 
-@pytest.mark.parametrize("storage", [storage for storage in QUANTISED if PACKED_AS[storage].exact])
+@pytest.mark.parametrize("storage", [storage for storage in QUANTISED if packed_as(storage).exact])
 def test_every_fp16_scale_survives(storage: StorageType) -> None:
     """All 63,488 finite scales, denormals among them."""
     scales = np.arange(1 << 16, dtype="<u2")
@@ -158,11 +158,11 @@ def test_any_bytes_are_packed_or_refused_like_the_rules_say(storage: StorageType
 
 def test_matrices_share_memory_without_touching_each_other() -> None:
     tensors = [random_tensor(storage, (33, 512), seed) for seed, storage in enumerate(QUANTISED)]
-    sizes = [_native.packed_bytes(tensor.storage.ggml_id, *tensor.shape) for tensor in tensors]
+    sizes = [_native.packed_bytes(tensor.storage.name, *tensor.shape) for tensor in tensors]
     offsets = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
     memory = _native.WeightMemory(int(offsets[-2]) + sizes[-1])
     matrices = [
-        _native.pack(memory, int(offset), [(tensor.storage.ggml_id, tensor.rows)], 512, pool(2))[0]
+        _native.pack(memory, int(offset), [(tensor.storage.name, tensor.rows)], 512, pool(2))[0]
         for offset, tensor in zip(offsets[:-1], tensors, strict=True)
     ]
     del memory  # kept alive by its matrices
@@ -170,28 +170,40 @@ def test_matrices_share_memory_without_touching_each_other() -> None:
         np.testing.assert_array_equal(matrix.rows(0, 33), weights_of(tensor))
 
 
+@pytest.mark.parametrize("storage", PLAIN, ids=lambda storage: storage.name)
+def test_plain_blocks_of_any_size(storage: Storage) -> None:
+    """Also with a K that ends within a block; what the file has behind it must not matter."""
+    for k in (1, storage.block_elements - 1, storage.block_elements, 2 * storage.block_elements + 7):
+        tensor = random_tensor(storage, (33, k), k)
+        np.testing.assert_array_equal(pack(tensor).rows(0, 33), weights_of(tensor))
+        other = replace(tensor, rows=random_tensor(storage, (33, k), k + 1).rows)
+        assert not np.array_equal(pack(other).rows(0, 33), pack(tensor).rows(0, 33))
+
+
 def test_what_cannot_be_packed_is_refused() -> None:
     tensor = random_tensor(StorageType.Q4_0, (4, 64), 0)
     other = random_tensor(StorageType.Q8_0, (4, 64), 0)
-    part = (tensor.storage.ggml_id, tensor.rows)
+    part = (tensor.storage.name, tensor.rows)
     memory = _native.WeightMemory(4096)
 
-    def refused(match: str, parts: list[tuple[int, NDArray[np.uint8]]], k: int = 64, offset: int = 0) -> None:
+    def refused(match: str, parts: list[tuple[str, NDArray[np.uint8]]], k: int = 64, offset: int = 0) -> None:
         with pytest.raises(ValueError, match=match):
             _native.pack(memory, offset, parts, k, pool(1))
 
     refused("nothing", [])
     refused("nothing", [part], k=0)
-    refused("unknown storage type", [(4, tensor.rows)])
-    refused("one packed format", [part, (other.storage.ggml_id, other.rows)])
+    for name in ("Q4_2", "", "W4B", "W4B31", "W4B512", "W3B32", "W4B32B", "W4B032"):
+        refused("unknown storage type", [(name, tensor.rows)])
+    refused("one packed format", [part, (other.storage.name, other.rows)])
     refused("row bytes", [part], k=96)
     refused("row bytes", [part], k=65)
-    refused("row bytes", [(tensor.storage.ggml_id, tensor.rows[:, :-1])])
+    refused("row bytes", [part], k=32)
+    refused("row bytes", [(tensor.storage.name, tensor.rows[:, :-1])])
     refused("too small", [part], offset=4096)
     refused("too small", [part], offset=8)  # not on a cache line
-    refused("too small", [(tensor.storage.ggml_id, np.tile(tensor.rows, (32, 1)))])
+    refused("too small", [(tensor.storage.name, np.tile(tensor.rows, (32, 1)))])
     with pytest.raises(MemoryError):
-        _native.packed_bytes(tensor.storage.ggml_id, 1 << 62, 1 << 62)
+        _native.packed_bytes(tensor.storage.name, 1 << 62, 1 << 62)
     matrix = pack(tensor)
     for begin, end in ((0, 5), (3, 2), (5, 5)):
         with pytest.raises(ValueError, match="range"):

@@ -51,11 +51,12 @@ def test_a_matrix_means_what_its_definition_says(bits: int, block: int, has_offs
     random = np.random.default_rng(seed)
     codes = random.integers(0, 1 << bits, (3, 2 * block), np.uint8)
     scales, offsets = random.normal(size=(2, 3, 2)).astype(np.float16)
-    matrix = QuantisedMatrix(bits, block, codes, scales, offsets if has_offsets else None)
+    matrix = QuantisedMatrix(bits, block, 2 * block - 3, codes, scales, offsets if has_offsets else None)
     weights = matrix.dequantise()
+    assert weights.shape == (3, 2 * block - 3)
     assert weights.dtype == np.float64
     for row in range(3):
-        for column in range(2 * block):
+        for column in range(2 * block - 3):
             scale, code = float(scales[row, column // block]), int(codes[row, column])
             if has_offsets:
                 assert weights[row, column] == scale * code + float(offsets[row, column // block])

@@ -14,7 +14,7 @@ from ..graph.ops import Embed, Linear, Op, RotateAppend
 from ..graph.plan import PackedPlan, Plan
 from ..hub.resolve import resolve
 from ..quant.error import ConversionError, conversion_error
-from ..quant.packing_rules import PACKED_AS
+from ..quant.packing_rules import packed_as
 from ..quant.tensor import Tensor
 from .loading import LONGEST_DEFAULT_CONTEXT, plan_file
 from .memory import MemoryNeeded, memory_needed
@@ -172,7 +172,7 @@ def _conversion_errors(checkpoint: Checkpoint, plan: Plan, progress: Progress | 
         plan.graph.tensors[name]
         for matrix in plan.matrices.values()
         for name in matrix.tensors
-        if not PACKED_AS[plan.graph.tensors[name].storage].exact
+        if not packed_as(plan.graph.tensors[name].storage).exact
     ]
     total, done = sum(tensor.stored_bytes for tensor in changed), 0
     errors: dict[str, ConversionError] = {}

@@ -78,7 +78,7 @@ def pack_matrices(
     packed: dict[Weights, _native.PackedMatrix] = {}
     for stack, planned in plan.matrices.items():
         tensors = [plan.graph.tensors[name] for name in stack]
-        parts = [(tensor.storage.ggml_id, tensor.rows) for tensor in tensors]
+        parts = [(tensor.storage.name, tensor.rows) for tensor in tensors]
         packed[stack], not_finite = _native.pack(memory, planned.offset, parts, planned.k, threads)
         if not_finite is not None:
             part, row = not_finite
@@ -135,7 +135,7 @@ class _ProgramWriter:
             case Quantise():
                 program.quantise(op.label, view[op.input], view[op.output])
             case Rope() | KVAppend():
-                raise AssertionError(f"{op.label}: lowering fuses this op")
+                raise AssertionError(f"{op.label}: plan() refuses this op")
 
     def linear(self, op: Linear) -> None:
         biases = [dequantise(self.plan.graph.tensors[name]).reshape(-1) for name in op.biases]

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import _native
+from ..errors import UnsupportedFeature
 from ..quant.tensor import Tensor
 from .dispatch import Accuracy, Choice, choose_linear_kernel
 from .graph import Graph
-from .ops import Embed, Linear
+from .ops import Embed, KVAppend, Linear, Rope
 from .passes.lower import lower
 
 Weights = tuple[str, ...]
@@ -52,15 +53,19 @@ class Plan:
 def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
     """Lower ``graph`` and choose its kernels.
 
-    Raises :class:`~nybble.errors.KernelUnavailable` for weights no kernel reads.
+    Raises :class:`~nybble.errors.KernelUnavailable` for weights no kernel reads, and
+    :class:`~nybble.errors.UnsupportedFeature` for a RoPE or KV append that no pass fuses, as native programs need.
     """
 
     def block_of(linear: Linear) -> int | None:
-        weights, block, _ = _native.packed_format(graph.tensors[linear.weights[0]].storage.ggml_id)
+        weights, block, _ = _native.packed_format(graph.tensors[linear.weights[0]].storage.name)
         choice = choose_linear_kernel(weights, accuracy, isa)
         return block if choice.kernel.activations == "int8" else None
 
     lowered = lower(graph, block_of)
+    for op in lowered.ops:
+        if isinstance(op, Rope | KVAppend):
+            raise UnsupportedFeature(f"{op.label}: native programs rotate q and k and append k and v in one op only")
     matrices: dict[Weights, PackedPlan] = {}
     choices: dict[str, Choice] = {}
     offset = 0
@@ -80,10 +85,10 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
 
 
 def _plan_matrix(tensors: list[Tensor], offset: int) -> PackedPlan:
-    ggml_id, k = tensors[0].storage.ggml_id, tensors[0].shape[1]
+    storage, k = tensors[0].storage.name, tensors[0].shape[1]
     n = sum(tensor.shape[0] for tensor in tensors)
-    weights, block, has_offsets = _native.packed_format(ggml_id)
-    size = _native.packed_bytes(ggml_id, n, k)
+    weights, block, has_offsets = _native.packed_format(storage)
+    size = _native.packed_bytes(storage, n, k)
     return PackedPlan(tuple(tensor.name for tensor in tensors), n, k, weights, block, has_offsets, size, offset)
 
 

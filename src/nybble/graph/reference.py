@@ -48,7 +48,8 @@ def quantise_rows(values: Array, block: int) -> tuple[Array, Array]:
 
     Blocks are runs of ``block`` features; the last one of a row may be shorter. scale = max|x| / 127 and code =
     round-half-to-even(x / scale), an integer of -127..127; a block of zeros has scale and codes 0. The native engine
-    computes x · (127 / max) in fp32, so an x within rounding error of a tie may get the neighbouring code there.
+    computes x · (127 / max) in fp32, so an x within rounding error of a tie may get the neighbouring code there; and it
+    takes a block with no magnitude over 1e-30 for zeros.
     """
     blocks = _blocks(values, block)
     scales = np.abs(blocks).max(axis=2) / 127
@@ -158,9 +159,13 @@ class ReferenceWeights:
         """``tensor`` in ``dtype``, in its own shape."""
         key = (tensor, dtype)
         if key not in self._decoded:
-            exact = dequantise(tensor) if tensor.storage.is_float else to_matrix(tensor).dequantise()
-            self._decoded[key] = exact.astype(dtype, copy=False).reshape(tensor.shape)
+            self._decoded[key] = _packed_values(tensor).astype(dtype, copy=False).reshape(tensor.shape)
         return self._decoded[key]
+
+
+def _packed_values(tensor: Tensor) -> NDArray[np.floating]:
+    """Weights as kernels see them: where scales are not fp16 to begin with, rounded to it."""
+    return dequantise(tensor) if tensor.storage.is_float else to_matrix(tensor).dequantise()
 
 
 class ReferenceCache:
@@ -286,7 +291,7 @@ class _Step:
         if not (self.tokens.min() >= 0 and self.tokens.max() < table.shape[0]):
             raise InvalidParameter(f"a token of {self.tokens.tolist()} is not one of 0..{table.shape[0] - 1}")
         rows = replace(table, shape=(len(self.tokens), table.shape[1]), rows=table.rows[self.tokens])
-        return dequantise(rows).astype(self.dtype)
+        return _packed_values(rows).astype(self.dtype)
 
     def linear(self, op: Linear) -> Array:
         values = self.read(op.input)

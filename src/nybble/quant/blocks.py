@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .storage import StorageType
+from .storage import Storage, StorageType
 from .tensor import Tensor
 from .unpack import unpack_rows
 
@@ -37,7 +37,7 @@ def dequantise(tensor: Tensor) -> NDArray[np.float32]:
     return weights.reshape(tensor.shape)
 
 
-def _decode(storage: StorageType, rows: NDArray[np.uint8], weights: NDArray[np.float32]) -> None:
+def _decode(storage: Storage, rows: NDArray[np.uint8], weights: NDArray[np.float32]) -> None:
     """Decode ``rows``, uint8 (R, bytes per row), into ``weights``, fp32 (R, K)."""
     if storage is StorageType.F32:
         weights[...] = rows.view("<f4")
@@ -48,9 +48,11 @@ def _decode(storage: StorageType, rows: NDArray[np.uint8], weights: NDArray[np.f
         np.left_shift(rows.view("<u2"), 16, out=weights.view(np.uint32), dtype=np.uint32)
     else:
         unpacked = unpack_rows(storage, rows)
-        np.subtract(unpacked.codes, unpacked.zero_point, out=weights, dtype=np.float32)
-        blocks = weights.reshape(*unpacked.scales.shape, unpacked.block)
+        decoded = np.empty(unpacked.codes.shape, np.float32)
+        np.subtract(unpacked.codes, unpacked.zero_point, out=decoded, dtype=np.float32)
+        blocks = decoded.reshape(*unpacked.scales.shape, unpacked.block)
         with np.errstate(over="ignore", invalid="ignore"):
             blocks *= unpacked.scales[..., None]
             if unpacked.offsets is not None:
                 blocks += unpacked.offsets[..., None]
+        weights[...] = decoded[:, : weights.shape[1]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from .blocks import row_chunks
 from .matrix import to_matrix
-from .packing_rules import PACKED_AS
+from .packing_rules import packed_as
 from .tensor import Tensor
 from .unpack import unpack_rows
 
@@ -29,10 +29,10 @@ class ConversionError:
 def conversion_error(tensor: Tensor) -> ConversionError:
     """Compare :func:`to_matrix` of ``tensor`` with the weights it stores, both in fp64 so that only packing counts.
 
-    Zero for the types :data:`PACKED_AS` calls exact, and for floats. Works through a few rows at a time.
+    Zero for the types :func:`packed_as` calls exact, and for floats. Works through a few rows at a time.
     Raises as :func:`to_matrix`.
     """
-    if PACKED_AS[tensor.storage].exact:
+    if packed_as(tensor.storage).exact:
         return ConversionError(0.0, 0.0)
     squared_error = squared_weight = largest = 0.0
     for chunk in row_chunks(tensor):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelFileError, UnsupportedFeature
 from .blocks import row_chunks
-from .packing_rules import PACKED_AS
+from .packing_rules import packed_as
 from .tensor import Tensor
 from .unpack import unpack_rows
 
@@ -18,11 +18,13 @@ from .unpack import unpack_rows
 class QuantisedMatrix:
     """N rows of K codes of ``bits`` bits (4 or 8), one fp16 scale and perhaps one fp16 offset per ``block`` along K.
 
-    ``codes``: uint8 (N, K), one code per byte whatever ``bits`` is. ``scales``, ``offsets``: fp16 (N, K / block).
+    ``codes``: uint8, one code per byte whatever ``bits`` is, shape (N, K rounded up to whole blocks); what is behind
+    ``columns`` = K is padding. ``scales``, ``offsets``: fp16 (N, blocks).
     """
 
     bits: int
     block: int
+    columns: int
     codes: NDArray[np.uint8]
     scales: NDArray[np.float16]
     offsets: NDArray[np.float16] | None
@@ -38,26 +40,27 @@ class QuantisedMatrix:
             weights = scales * (blocks - (1 << (self.bits - 1)))
         else:
             weights = scales * blocks + self.offsets.astype(np.float64)[..., None]
-        return weights.reshape(self.codes.shape)
+        return weights.reshape(self.codes.shape)[:, : self.columns]
 
 
 def to_matrix(tensor: Tensor) -> QuantisedMatrix:
-    """Convert ``tensor``, of shape (N, K), by the rules of :data:`PACKED_AS`.
+    """Convert ``tensor``, of shape (N, K), by the rules of :func:`packed_as`.
 
     Scales and offsets are rounded to the nearest fp16, ties to even.
 
     Raises :class:`ModelFileError` when one is NaN or infinite or becomes so in fp16, :class:`UnsupportedFeature` when
     the tensor is not a matrix or its weights are floats.
     """
-    packed = PACKED_AS[tensor.storage]
+    packed = packed_as(tensor.storage)
     if len(tensor.shape) != 2 or packed.is_float:
         raise UnsupportedFeature(
             f"{tensor.file}: {tensor.name}: expected a matrix of quantised blocks, found {tensor.storage.name} of "
             f"shape {tensor.shape}"
         )
     rows, columns = tensor.shape
-    codes = np.empty((rows, columns), np.uint8)
-    scales = np.empty((rows, columns // packed.block), np.float16)
+    blocks = -(-columns // packed.block)
+    codes = np.empty((rows, blocks * packed.block), np.uint8)
+    scales = np.empty((rows, blocks), np.float16)
     offsets = np.empty_like(scales) if packed.has_offsets else None
     for chunk in row_chunks(tensor):
         unpacked = unpack_rows(tensor.storage, tensor.rows[chunk])
@@ -65,7 +68,7 @@ def to_matrix(tensor: Tensor) -> QuantisedMatrix:
         scales[chunk] = _to_half(unpacked.scales, tensor, "scale", chunk.start)
         if offsets is not None and unpacked.offsets is not None:
             offsets[chunk] = _to_half(unpacked.offsets, tensor, "offset", chunk.start)
-    return QuantisedMatrix(packed.bits, packed.block, codes, scales, offsets)
+    return QuantisedMatrix(packed.bits, packed.block, columns, codes, scales, offsets)
 
 
 def _to_half(values: NDArray[np.float32], tensor: Tensor, noun: str, first_row: int) -> NDArray[np.float16]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .storage import StorageType
+from .storage import BlockStorage, Storage, StorageType
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +54,10 @@ PACKED_AS: Mapping[StorageType, PackedFormat] = {
     StorageType.Q5_K: PackedFormat(bits=8, block=32, has_offsets=True, exact=False),
     StorageType.Q6_K: PackedFormat(bits=8, block=16, has_offsets=False, exact=False),
 }
+
+
+def packed_as(storage: Storage) -> PackedFormat:
+    """What weights of ``storage`` are packed as."""
+    if isinstance(storage, BlockStorage):
+        return PackedFormat(storage.bits, storage.block, storage.has_offsets, exact=True)
+    return PACKED_AS[storage]

@@ -1,15 +1,13 @@
-"""The storage types of weights: how many elements share a block, and how many bytes a block takes.
-
-Ids and layouts are those of GGUF (ggml's ``ggml_type`` numbering).
-"""
+"""The storage types of weights: how many elements share a block, and how many bytes a block takes."""
 
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 
 class StorageType(enum.Enum):
-    """One storage type. The value is ``(ggml id, elements per block, bytes per block)``."""
+    """A type of GGUF files. The value is ``(ggml id, elements per block, bytes per block)``; layouts are ggml's."""
 
     F32 = (0, 1, 4)
     F16 = (1, 1, 2)
@@ -47,3 +45,49 @@ class StorageType(enum.Enum):
     def is_float(self) -> bool:
         """True for F32, F16 and BF16: no blocks, no scales."""
         return self.block_elements == 1
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStorage:
+    """Plain blocks of any size, as other formats and benchmarks have them.
+
+    A block is an fp16 scale, an fp16 offset if ``has_offsets``, then ``block`` codes of ``bits`` bits (of 4-bit ones
+    the earlier in the low nibble). weight = scale · (code - 2^(bits - 1)), or scale · code + offset. The last block of
+    a row may have padding of any value behind K.
+    """
+
+    bits: int
+    block: int
+    has_offsets: bool
+
+    def __post_init__(self) -> None:
+        if self.bits not in (4, 8) or self.block not in (16, 32, 64, 128, 256):
+            raise ValueError(f"no such storage: {self.bits} bits in blocks of {self.block}")
+
+    @property
+    def name(self) -> str:
+        """``W4B128`` for 4 bits in blocks of 128; with an A behind it when blocks have offsets."""
+        return f"W{self.bits}B{self.block}{'A' if self.has_offsets else ''}"
+
+    @property
+    def block_elements(self) -> int:
+        """Elements that share a block."""
+        return self.block
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block."""
+        return self.block * self.bits // 8 + (4 if self.has_offsets else 2)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits each weight costs, scales included."""
+        return 8 * self.block_bytes / self.block
+
+    @property
+    def is_float(self) -> bool:
+        """Never: these are codes."""
+        return False
+
+
+Storage = StorageType | BlockStorage

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .storage import StorageType
+from .storage import Storage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +20,7 @@ class Tensor:
     """
 
     name: str
-    storage: StorageType
+    storage: Storage
     shape: tuple[int, ...]
     rows: NDArray[np.uint8]
     file: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .storage import StorageType
+from .storage import BlockStorage, Storage, StorageType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,11 +34,12 @@ class UnpackedRows:
         return int(self.codes.shape[1] // self.scales.shape[1])
 
 
-def unpack_rows(storage: StorageType, rows: NDArray[np.uint8]) -> UnpackedRows:
+def unpack_rows(storage: Storage, rows: NDArray[np.uint8]) -> UnpackedRows:
     """Unpack ``rows``, uint8 (R, bytes per row), of a quantised type. Copies; shapes as in :class:`UnpackedRows`."""
     number_of_rows = rows.shape[0]
     with np.errstate(invalid="ignore"):  # a stored infinity times a factor of 0
-        unpacked = _UNPACKERS[storage](rows.reshape(-1, storage.block_bytes))
+        blocks = rows.reshape(-1, storage.block_bytes)
+        unpacked = _plain(storage, blocks) if isinstance(storage, BlockStorage) else _UNPACKERS[storage](blocks)
     return UnpackedRows(
         unpacked.codes.reshape(number_of_rows, -1),
         unpacked.zero_point,
@@ -63,6 +64,14 @@ def _nibbles(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _fifth_bits(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """(B, 4) bytes to (B, 32) codes: bit i belongs to element i and is worth 16."""
     return np.unpackbits(octets, axis=1, bitorder="little") << np.uint8(4)
+
+
+def _plain(storage: BlockStorage, blocks: NDArray[np.uint8]) -> UnpackedRows:
+    octets = blocks[:, 4 if storage.has_offsets else 2 :]
+    codes = octets if storage.bits == 8 else np.stack((octets & 15, octets >> 4), axis=2).reshape(len(blocks), -1)
+    if storage.has_offsets:
+        return UnpackedRows(codes, 0, _half(blocks, 0), _half(blocks, 2))
+    return UnpackedRows(codes, 1 << (storage.bits - 1), _half(blocks, 0), None)
 
 
 def _q4_0(blocks: NDArray[np.uint8]) -> UnpackedRows:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from ...quant.packing_rules import PACKED_AS
+from ...quant.packing_rules import packed_as
 from ...quant.tensor import Tensor
 from ..graph import Buffer, Graph
 from ..ops import Linear, Op
@@ -15,7 +15,7 @@ from .rewrite import Uses, rebuilt
 
 def same_packing(left: Tensor, right: Tensor) -> bool:
     """Whether two weights may be rows of one packed matrix: the same codes and blocks, and the same length along K."""
-    packed_left, packed_right = PACKED_AS[left.storage], PACKED_AS[right.storage]
+    packed_left, packed_right = packed_as(left.storage), packed_as(right.storage)
     same_blocks = (packed_left.bits, packed_left.block, packed_left.has_offsets) == (
         packed_right.bits,
         packed_right.block,
