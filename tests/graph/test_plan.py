@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from nybble import _native
@@ -47,7 +47,10 @@ def tiny(storages: Mapping[str, str], **configuration: object) -> Graph:
     st.sampled_from(ISAS),
 )
 def test_a_plan_is_what_packing_takes(graph: Graph, accuracy: Accuracy, isa: str) -> None:
-    planned = plan(graph, accuracy, isa)
+    try:
+        planned = plan(graph, accuracy, isa)
+    except UnsupportedFeature:
+        reject()  # a RoPE that nothing fuses
     linears = [op for op in planned.graph.ops if isinstance(op, Linear)]
     tables = [(op.table,) for op in planned.graph.ops if isinstance(op, Embed)]
     assert set(planned.matrices) == {*tables, *(op.weights for op in linears)}
