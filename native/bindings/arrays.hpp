@@ -25,6 +25,7 @@ namespace nb = nanobind;
 void bind_kernels(nb::module_& m);
 void bind_weights(nb::module_& m);
 void bind_programs(nb::module_& m);
+void bind_measure(nb::module_& m);
 
 using StoredArray = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using FloatMatrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;

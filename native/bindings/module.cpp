@@ -1,4 +1,4 @@
-// nybble._native: kernels, packing and programs as Python sees them.
+// nybble._native: kernels, packing, programs and ceilings as Python sees them.
 
 #include "bindings/arrays.hpp"
 
@@ -6,4 +6,5 @@ NB_MODULE(_native, m) {
     nybble::bind_kernels(m);
     nybble::bind_weights(m);
     nybble::bind_programs(m);
+    nybble::bind_measure(m);
 }

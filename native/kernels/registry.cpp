@@ -8,9 +8,10 @@ namespace nybble {
     namespace isa {                                             \
     extern const LinearKernel linear_##weights##_##activations; \
     }
-#define ROW_KERNELS(isa)                 \
-    namespace isa {                      \
-    extern const RowKernels row_kernels; \
+#define ROW_KERNELS(isa)                   \
+    namespace isa {                        \
+    extern const RowKernels row_kernels;   \
+    extern const PeakKernels peak_kernels; \
     }
 #include "kernels/registry.inc"
 #undef LINEAR_KERNEL
@@ -38,16 +39,29 @@ const LinearEntry* find_linear_kernel(const std::string& name) {
     return nullptr;
 }
 
-const RowKernels& row_kernels(Isa isa) {
+namespace {
+
+struct KernelsOfIsa {
+    const RowKernels& rows;
+    const PeakKernels& peaks;
+};
+
+KernelsOfIsa kernels_of(Isa isa) {
     switch (isa) {
 #define LINEAR_KERNEL(isa_, weights_, activations_)
 #define ROW_KERNELS(isa_) \
-    case Isa::isa_: return isa_::row_kernels;
+    case Isa::isa_: return {isa_::row_kernels, isa_::peak_kernels};
 #include "kernels/registry.inc"
 #undef LINEAR_KERNEL
 #undef ROW_KERNELS
         default: throw std::invalid_argument("no row kernels for this instruction set in this build");
     }
 }
+
+}  // namespace
+
+const RowKernels& row_kernels(Isa isa) { return kernels_of(isa).rows; }
+
+const PeakKernels& peak_kernels(Isa isa) { return kernels_of(isa).peaks; }
 
 }  // namespace nybble

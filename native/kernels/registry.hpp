@@ -6,6 +6,7 @@
 
 #include "cpu/isa.hpp"
 #include "kernels/kernel.hpp"
+#include "measure/peak_kernels.hpp"
 
 namespace nybble {
 
@@ -23,5 +24,7 @@ const std::vector<LinearEntry>& linear_kernels();
 const LinearEntry* find_linear_kernel(const std::string& name);
 
 const RowKernels& row_kernels(Isa isa);
+
+const PeakKernels& peak_kernels(Isa isa);
 
 }  // namespace nybble

@@ -91,6 +91,10 @@ inline float largest(Floats a) {
 }
 
 inline Integers broadcast_integer(int32_t value) { return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
+inline Integers load_integers(const uint8_t* from) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
+}
 inline Integers add(Integers a, Integers b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }

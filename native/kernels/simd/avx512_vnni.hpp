@@ -66,6 +66,7 @@ inline float sum(Floats a) {
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 
 inline Integers broadcast_integer(int32_t value) { return {_mm512_set1_epi32(value)}; }
+inline Integers load_integers(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
 inline Integers add(Integers a, Integers b) { return {_mm512_add_epi32(a.v, b.v)}; }
 template <int Bits>
 inline Integers shift_left(Integers a) {

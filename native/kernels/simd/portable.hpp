@@ -100,6 +100,11 @@ inline float largest(Floats a) {
 inline Integers broadcast_integer(int32_t value) {
     return each_lane<Integers>([&](int) { return value; });
 }
+inline Integers load_integers(const uint8_t* from) {
+    Integers result;
+    std::memcpy(result.v, from, sizeof result.v);
+    return result;
+}
 inline Integers add(Integers a, Integers b) {
     return each_lane<Integers>([&](int i) { return a.v[i] + b.v[i]; });
 }

@@ -5,12 +5,14 @@
 #include "kernels/generic/linear_f32.hpp"
 #include "kernels/generic/rows.hpp"
 #include "kernels/generic/attention.hpp"
+#include "kernels/generic/peaks.hpp"
 
 namespace nybble::NYBBLE_ISA {
 
 extern const LinearKernel linear_w4_int8, linear_w8_int8;
 extern const LinearKernel linear_w4_f32, linear_w8_f32, linear_f16_f32, linear_bf16_f32, linear_f32_f32;
 extern const RowKernels row_kernels;
+extern const PeakKernels peak_kernels;
 
 const LinearKernel linear_w4_int8 = {linear_int8<4>, linear_int8_scratch_bytes};
 const LinearKernel linear_w8_int8 = {linear_int8<8>, linear_int8_scratch_bytes};
@@ -21,5 +23,9 @@ const LinearKernel linear_bf16_f32 = {linear_f32<WeightType::bf16>, linear_f32_s
 const LinearKernel linear_f32_f32 = {linear_f32<WeightType::f32>, linear_f32_scratch_bytes};
 
 const RowKernels row_kernels = {quantise, rms_norm, rotate, append, swiglu, attention, attention_scratch_bytes};
+
+const PeakKernels peak_kernels = {read_bytes, multiply_integers, multiply_floats,
+                                  size_t{kTileRows * kTileVectors * kPeakGroups} * 4 * kLaneCount,
+                                  size_t{kFloatRows * kTileVectors * kPeakGroups} * kLaneCount};
 
 }  // namespace nybble::NYBBLE_ISA

@@ -1,0 +1,54 @@
+#include "bindings/arrays.hpp"
+#include "measure/ceilings.hpp"
+#include "packing/packed_matrix.hpp"
+
+using namespace nanobind::literals;
+
+namespace nybble {
+namespace {
+
+double weights_bandwidth(ThreadPool& threads, const std::vector<std::shared_ptr<PackedMatrix>>& matrices,
+                         double seconds) {
+    std::vector<Extent> extents;
+    for (const auto& matrix : matrices) extents.push_back({std::as_const(*matrix).panel(0), matrix->bytes()});
+    nb::gil_scoped_release unlocked;
+    return read_bandwidth(threads, extents, seconds);
+}
+
+double memory_bandwidth(ThreadPool& threads, size_t bytes, double seconds) {
+    nb::gil_scoped_release unlocked;
+    const Memory memory(bytes, Pages::huge);
+    // Pages that were never written are all the same page of zeros.
+    threads.run([&](size_t thread) {
+        constexpr size_t kPage = 4096;
+        for (size_t at = thread * kPage; at < bytes; at += threads.size() * kPage) memory.data()[at] = 1;
+    });
+    return read_bandwidth(threads, {{memory.data(), bytes}}, seconds);
+}
+
+}  // namespace
+
+void bind_measure(nb::module_& m) {
+    m.def("measure_weights_bandwidth", &weights_bandwidth, "threads"_a, "matrices"_a, "seconds"_a,
+          "Bytes per second at which `threads` read the memory that holds `matrices`; the fastest pass.");
+    m.def("measure_memory_bandwidth", &memory_bandwidth, "threads"_a, "bytes"_a, "seconds"_a,
+          "Bytes per second at which `threads` read so many bytes of new memory in huge pages; the fastest pass.");
+    m.def(
+        "measure_int8_peak",
+        [](ThreadPool& threads, const std::string& isa, double seconds) {
+            const Isa named = isa_named(isa);
+            nb::gil_scoped_release unlocked;
+            return int8_peak(threads, named, seconds);
+        },
+        "threads"_a, "isa"_a, "seconds"_a, "int8 multiply-adds per second of `threads` on `isa`.");
+    m.def(
+        "measure_fp32_peak",
+        [](ThreadPool& threads, const std::string& isa, double seconds) {
+            const Isa named = isa_named(isa);
+            nb::gil_scoped_release unlocked;
+            return fp32_peak(threads, named, seconds);
+        },
+        "threads"_a, "isa"_a, "seconds"_a, "fp32 fused multiply-adds per second of `threads` on `isa`.");
+}
+
+}  // namespace nybble

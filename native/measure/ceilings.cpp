@@ -1,0 +1,106 @@
+#include "measure/ceilings.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <limits>
+
+#include "kernels/registry.hpp"
+
+namespace nybble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Passes are at least this long: starting the threads costs microseconds.
+constexpr double kShortestPass = 2e-3;
+constexpr size_t kLeastBytes = size_t{32} << 20;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Seconds of the fastest of the passes that all threads make together within about `seconds`; at least three.
+double fastest_pass(ThreadPool& threads, double seconds, const std::function<void(size_t thread)>& pass) {
+    const Clock::time_point begin = Clock::now();
+    double fastest = std::numeric_limits<double>::infinity();
+    for (int passes = 0; passes < 3 || seconds_since(begin) < seconds; ++passes) {
+        const Clock::time_point start = Clock::now();
+        threads.run(pass);
+        fastest = std::min(fastest, seconds_since(start));
+    }
+    return fastest;
+}
+
+// Calls function(data, bytes) for what lies in begin..end when the extents are laid end to end.
+template <typename Function>
+void for_each_part(const std::vector<Extent>& extents, size_t begin, size_t end, const Function& function) {
+    size_t at = 0;
+    for (const Extent& extent : extents) {
+        const size_t first = std::max(begin, at), last = std::min(end, at + extent.bytes);
+        if (first < last) function(extent.data + (first - at), last - first);
+        at += extent.bytes;
+    }
+}
+
+// Results that someone might look at: no loop may be optimised away for want of a reader.
+void use(double value) {
+    static std::atomic<double> sink;
+    sink.store(value, std::memory_order_relaxed);
+}
+
+// Multiply-adds per second of `loop`, which takes a number of rounds of `products` each.
+double peak(ThreadPool& threads, double seconds, size_t products, const std::function<double(size_t)>& loop) {
+    size_t rounds = 64;
+    for (double taken = 0.0; taken < kShortestPass; rounds *= 2) {
+        const Clock::time_point start = Clock::now();
+        use(loop(rounds));
+        taken = seconds_since(start);
+    }
+    const double fastest = fastest_pass(threads, seconds, [&](size_t) { use(loop(rounds)); });
+    return static_cast<double>(products * rounds * threads.size()) / fastest;
+}
+
+PeakOperands operands() {
+    PeakOperands result{};
+    for (auto& vector : result.codes) std::fill(std::begin(vector), std::end(vector), uint8_t{3});
+    for (auto& vector : result.weights) std::fill(std::begin(vector), std::end(vector), 0.5f);
+    for (auto& group : result.activations) std::fill(std::begin(group), std::end(group), 0x01ff02fe);
+    for (auto& group : result.factors) std::fill(std::begin(group), std::end(group), 0.25f);
+    return result;
+}
+
+}  // namespace
+
+double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, double seconds) {
+    size_t total = 0;
+    for (const Extent& extent : extents) total += extent.bytes;
+    if (total == 0) return 0.0;
+    const PeakKernels& kernels = peak_kernels(available_isas().front());
+    const size_t repeats = std::max<size_t>(1, kLeastBytes / total);
+    const double fastest = fastest_pass(threads, seconds, [&](size_t thread) {
+        const size_t begin = total / threads.size() * thread;
+        const size_t end = thread + 1 == threads.size() ? total : total / threads.size() * (thread + 1);
+        for (size_t repeat = 0; repeat < repeats; ++repeat) {
+            for_each_part(extents, begin, end, [&](const uint8_t* data, size_t bytes) {
+                use(kernels.read(data, bytes / kReadBytes * kReadBytes));
+            });
+        }
+    });
+    return static_cast<double>(total * repeats) / fastest;
+}
+
+double int8_peak(ThreadPool& threads, Isa isa, double seconds) {
+    const PeakKernels& kernels = peak_kernels(isa);
+    const PeakOperands from = operands();
+    return peak(threads, seconds, kernels.integer_products,
+                [&](size_t rounds) { return kernels.multiply_integers(rounds, from); });
+}
+
+double fp32_peak(ThreadPool& threads, Isa isa, double seconds) {
+    const PeakKernels& kernels = peak_kernels(isa);
+    const PeakOperands from = operands();
+    return peak(threads, seconds, kernels.float_products,
+                [&](size_t rounds) { return kernels.multiply_floats(rounds, from); });
+}
+
+}  // namespace nybble

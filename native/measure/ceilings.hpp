@@ -1,0 +1,28 @@
+// What this machine can do at best: bytes read and products summed per second, by all threads of a pool together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/isa.hpp"
+#include "threads/thread_pool.hpp"
+
+namespace nybble {
+
+struct Extent {
+    const uint8_t* data;
+    size_t bytes;
+};
+
+// Passes over all of `extents` for about that many seconds, every thread reading one contiguous part with the widest
+// loads this CPU has. Bytes per second of the fastest pass; 0 if there is nothing to read.
+double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, double seconds);
+
+// int8 multiply-adds per second of the linears' inner loop on `isa`, operands in the L1 cache; the fastest pass.
+double int8_peak(ThreadPool& threads, Isa isa, double seconds);
+
+// fp32 fused multiply-adds per second.
+double fp32_peak(ThreadPool& threads, Isa isa, double seconds);
+
+}  // namespace nybble

@@ -1,0 +1,42 @@
+"""The measured ceilings: there, and of an order that a CPU can have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nybble import _native
+from tests.native.programs import ISAS, float_tensor, pack, pool
+
+SECONDS = 0.005
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_bandwidth_of_memory(threads: int) -> None:
+    """Guards against passes that read nothing, or that threads share wrongly."""
+    assert 1e7 < _native.measure_memory_bandwidth(pool(threads), 1 << 20, SECONDS) < 1e13
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shapes", [[(1, 1)], [(33, 7), (5, 130)], [(200, 300)] * 3])
+def test_bandwidth_of_weights(threads: int, shapes: list[tuple[int, int]]) -> None:
+    """Guards against reading beside the weights (under a sanitizer), and against parts too small for all threads."""
+    matrices = [pack(float_tensor(np.ones(shape))) for shape in shapes]
+    assert 1e7 < _native.measure_weights_bandwidth(pool(threads), matrices, SECONDS) < 1e13
+
+
+def test_no_weights_have_no_bandwidth() -> None:
+    assert _native.measure_weights_bandwidth(pool(), [], SECONDS) == 0
+    assert _native.measure_memory_bandwidth(pool(), 0, SECONDS) == 0
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_peaks(isa: str) -> None:
+    """Guards against loops that a compiler saw through: no CPU multiplies 10^14 times a second."""
+    assert 1e7 < _native.measure_int8_peak(pool(), isa, SECONDS) < 1e14
+    assert 1e7 < _native.measure_fp32_peak(pool(), isa, SECONDS) < 1e14
+
+
+def test_unknown_instruction_set() -> None:
+    with pytest.raises(ValueError, match="instruction set"):
+        _native.measure_int8_peak(pool(), "mmx", SECONDS)
