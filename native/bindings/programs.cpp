@@ -152,6 +152,12 @@ class PyProgram {
         if (!finished) throw nb::python_error();
         return logits;
     }
+    std::vector<std::pair<std::string, double>> time_ops(const std::vector<int32_t>& tokens, const Sequences& sequences,
+                                                         const std::vector<int32_t>& output_rows) {
+        check(tokens, sequences, output_rows);
+        nb::gil_scoped_release unlocked;
+        return program_.time_ops(tokens, sequences, output_rows);
+    }
     std::string first_non_finite(const std::vector<int32_t>& tokens, const Sequences& sequences,
                                  const std::vector<int32_t>& output_rows) {
         check(tokens, sequences, output_rows);
@@ -232,6 +238,8 @@ void bind_programs(nb::module_& m) {
         .def("select_outputs", &PyProgram::select_outputs, "label"_a, "input"_a, "output"_a)
         .def("set_logits", &PyProgram::set_logits, "view"_a)
         .def("run", &PyProgram::run, "tokens"_a, "sequences"_a, "output_rows"_a)
+        .def("time_ops", &PyProgram::time_ops, "tokens"_a, "sequences"_a, "output_rows"_a,
+             "Run a step and return (label, seconds) of each op.")
         .def("first_non_finite", &PyProgram::first_non_finite, "tokens"_a, "sequences"_a, "output_rows"_a);
 }
 

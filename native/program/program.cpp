@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -114,6 +115,28 @@ bool Program::run(const std::vector<int32_t>& tokens, const std::vector<std::pai
     }
     for (const Span& span : step.spans) span.cache->set_length(span.first_position + span.rows);
     return true;
+}
+
+std::vector<std::pair<std::string, double>> Program::time_ops(const std::vector<int32_t>& tokens,
+                                                              const std::vector<std::pair<KVCache*, size_t>>& sequences,
+                                                              const std::vector<int32_t>& output_rows) {
+    using Clock = std::chrono::steady_clock;
+    const Step step = make_step(tokens, sequences, output_rows);
+    std::vector<Clock::time_point> ends;
+    ends.reserve(ops_.size());
+    const Clock::time_point start = Clock::now();
+    execute(step, [&] {
+        ends.push_back(Clock::now());
+        return false;
+    });
+    ends.push_back(Clock::now());
+    for (const Span& span : step.spans) span.cache->set_length(span.first_position + span.rows);
+    std::vector<std::pair<std::string, double>> times;
+    for (size_t i = 0; i < ops_.size(); ++i) {
+        const Clock::time_point begin = i == 0 ? start : ends[i - 1];
+        times.emplace_back(ops_[i]->label(), std::chrono::duration<double>(ends[i] - begin).count());
+    }
+    return times;
 }
 
 bool Program::is_finite(const View& view, size_t rows) const {

@@ -109,6 +109,11 @@ class Program {
     bool run(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
              const std::vector<int32_t>& output_rows, float* logits, const std::function<bool()>& should_stop);
 
+    // Like run(), but returns how long thread 0 was in each op, in seconds, waiting for others included.
+    std::vector<std::pair<std::string, double>> time_ops(const std::vector<int32_t>& tokens,
+                                                         const std::vector<std::pair<KVCache*, size_t>>& sequences,
+                                                         const std::vector<int32_t>& output_rows);
+
     // Run the step without growing the caches; the label of the first op that wrote a NaN or infinity, or "".
     std::string first_non_finite(const std::vector<int32_t>& tokens,
                                  const std::vector<std::pair<KVCache*, size_t>>& sequences,
