@@ -23,6 +23,11 @@ def test_json(nybble: Nybble) -> None:
         assert kernel["selected"] == (kernel["isa"] == available[0])
     assert facts["machine"]["allowance"]["affinity"] == len(os.sched_getaffinity(0))
     assert facts["machine"]["memory_available"]["bytes"] > 0
+    assert facts["ceilings"][0]["threads"] == 1
+    assert facts["ceilings"][-1]["threads"] == facts["machine"]["allowance"]["count"]
+    for ceilings in facts["ceilings"]:
+        assert ceilings["isa"] == available[0]
+        assert min(ceilings[name] for name in ("read_bandwidth", "int8_peak", "fp32_peak")) > 0
 
 
 def test_text(nybble: Nybble) -> None:
@@ -33,6 +38,14 @@ def test_text(nybble: Nybble) -> None:
     assert facts["machine"]["memory_available"]["limited_by"] in outcome.output
     for kernel in linear_kernels():
         assert kernel.name in outcome.output
+
+
+def test_ceilings_are_remembered(nybble: Nybble) -> None:
+    """Guards against a probe that measures each time, or never again."""
+    first, second = (nybble("probe").output.splitlines() for _ in range(2))
+    assert [line for line in second if line not in first and not line.startswith("memory:")] == []
+    again = nybble("probe", "--measure", "--json")
+    assert json.loads(again.output)["ceilings"] == json.loads(nybble("probe", "--json").output)["ceilings"]
 
 
 def test_kernels_this_cpu_lacks(nybble: Nybble, monkeypatch: pytest.MonkeyPatch) -> None:

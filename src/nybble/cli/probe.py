@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from . import options
 from .output import megabytes, print_json
 from .table import columns, print_table
 
 if TYPE_CHECKING:
+    from ..bench.ceilings import Ceilings
     from ..machine.description import Cache, MachineDescription
 
-EXAMPLES = ("nybble probe", "nybble probe --json", "NYBBLE_ISA=portable nybble probe")
+EXAMPLES = ("nybble probe", "nybble probe --json", "nybble probe --measure", "NYBBLE_ISA=portable nybble probe")
 
 
-def probe(as_json: options.Json = False) -> None:
-    """Show this machine: its CPU, memory, instruction sets, and which kernels run here.
+def probe(
+    as_json: options.Json = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure what it can do at best once more.")] = False,
+) -> None:
+    """Show this machine: its CPU, memory, instruction sets, what it can do at best, and which kernels run here.
+
+    What it can do at best is measured once, which takes a second, and remembered: bytes read from memory, and
+    operations on int8 and fp32 (a multiply-add is two), per second.
 
     The environment variable NYBBLE_ISA selects an instruction set other than the best one.
     """
     from .. import _native
+    from ..bench.ceilings import known_ceilings
     from ..graph.dispatch import linear_kernels, selected_isa
     from ..machine.description import describe
 
     available, selected = _native.available_isas(), selected_isa()
     machine = describe()
+    counts = sorted({1, machine.allowance.count})
+    ceilings = known_ceilings(counts, selected, machine, measure_again=measure)
     kernels = [(kernel, kernel.isa in available) for kernel in linear_kernels()]
     if as_json:
         facts = [
@@ -38,17 +50,41 @@ def probe(as_json: options.Json = False) -> None:
             for kernel, runs_here in kernels
         ]
         instruction_sets = {"available": available, "selected": selected}
-        print_json({"machine": asdict(machine), "instruction_sets": instruction_sets, "kernels": facts})
+        print_json(
+            {
+                "machine": asdict(machine),
+                "instruction_sets": instruction_sets,
+                "ceilings": [asdict(of_count) for of_count in ceilings],
+                "kernels": facts,
+            }
+        )
         return
     for line in _machine_lines(machine):
         print(line)
     print(f"instruction sets: {', '.join(available)}; selected: {selected}")
+    print()
+    _print_ceilings(ceilings)
     print()
     rows = []
     for kernel, runs_here in kernels:
         state = "yes, selected" if kernel.isa == selected else "yes" if runs_here else f"no: {_refusal(kernel.isa)}"
         rows.append((kernel.name, kernel.weights, kernel.activations, state))
     print_table(columns("KERNEL", "WEIGHTS", "ACTIVATIONS", "RUNS HERE"), rows)
+
+
+def _print_ceilings(ceilings: list[Ceilings]) -> None:
+    print_table(
+        columns("THREADS>", "READ>", "INT8>", "FP32>"),
+        [
+            (
+                str(of_count.threads),
+                f"{of_count.read_bandwidth / 1e9:.1f} GB/s",
+                f"{2 * of_count.int8_peak / 1e9:,.0f} GOP/s",
+                f"{2 * of_count.fp32_peak / 1e9:,.0f} GFLOP/s",
+            )
+            for of_count in ceilings
+        ],
+    )
 
 
 def _refusal(isa: str) -> str:
