@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
@@ -81,16 +81,14 @@ class Chat:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the messages as JSON, atomically: a list of {"role", "content"}. Raises OSError."""
-        target = Path(path)
         text = json.dumps(self.messages, ensure_ascii=False, indent=2) + "\n"
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
-            try:
-                file.write(text)
-                file.close()
-                Path(file.name).replace(target)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        target = Path(path)
+        partial = target.parent / f".{secrets.token_hex(8)}.partial"
+        try:
+            partial.write_text(text, "utf-8")
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def _end_reply(self) -> None:
         if self._reply is not None:
