@@ -29,18 +29,16 @@ std::tuple<NumpyMatrix, NumpyMatrix, NumpyMatrix, NumpyMatrix> quantise_rows(con
     const Memory memory(quantised_rows_bytes(width, block, rows), Pages::small);
     const QuantisedRows to = lay_out_quantised_rows(width, block, rows, memory.data());
     for (size_t row = 0; row < rows; ++row) {
-        row_kernels(isa_named(isa)).quantise(x.data() + row * width, 0, width, to, row);
+        row_kernels(isa_named(isa)).quantise(x.data() + row * width, width, to, row);
     }
     const auto of_blocks = [&](const float* values) {
         return tabulate(rows, to.blocks, [&](size_t row, size_t b) { return values[b * to.row_count + row]; });
     };
     NumpyMatrix outliers = tabulate(rows, width, [](size_t, size_t) { return 0.0f; });
     for (size_t row = 0; row < rows; ++row) {
-        for (size_t b = 0; b < to.blocks; ++b) {
-            const size_t first = (row * to.blocks + b) * kBlockOutliers;
-            for (size_t j = first; j < first + to.outlier_counts[row * to.count_stride + b]; ++j) {
-                outliers.data()[row * width + b * block + to.outlier_places[j]] = to.outlier_values[j];
-            }
+        const Outlier* first = to.outliers + row * to.blocks * kBlockOutliers;
+        for (const Outlier* outlier = first; outlier < first + to.outlier_counts[row]; ++outlier) {
+            outliers.data()[row * width + outlier->block * block + outlier->place] = outlier->value;
         }
     }
     const auto code = [&](size_t row, size_t i) { return to.codes[row * to.code_stride + i]; };

@@ -112,10 +112,8 @@ class PyProgram {
     }
     void attention(std::string label, size_t layer, size_t query, size_t output, size_t heads, float scale) {
         require(layer < layers_ && heads > 0 && heads % kv_heads_ == 0 && at(query).width == heads * head_dim_ &&
-                    same_shape(query, output) && is_f32(query) && !is_per_output(query),
+                    same_shape(query, output) && is_f32(query) && is_f32(output) && !is_per_output(query),
                 "bad attention");
-        const size_t block = program_.slots()[at(output).slot].block;
-        require(block == 0 || head_dim_ % block == 0, "heads are not whole blocks");
         program_.add(
             make_attention(std::move(label), layer, at(query), at(output), heads, kv_heads_, head_dim_, scale));
     }

@@ -22,8 +22,8 @@ struct WeightMemory {
 
 // Tensors stacked along N, packed at `offset` of `memory`. Also the (part, row) of a scale that is not finite in fp16.
 using PackResult = std::pair<std::shared_ptr<PackedMatrix>, std::optional<std::pair<size_t, size_t>>>;
-PackResult pack(const WeightMemory& memory, size_t offset, const std::vector<std::pair<std::string, StoredArray>>& parts,
-                size_t k, ThreadPool& threads) {
+PackResult pack(const WeightMemory& memory, size_t offset,
+                const std::vector<std::pair<std::string, StoredArray>>& parts, size_t k, ThreadPool& threads) {
     require(!parts.empty() && k > 0, "nothing to pack");
     const PackedFormat format = storage_named(parts[0].first).packed;
     size_t n = 0;
@@ -67,7 +67,8 @@ void bind_weights(nb::module_& m) {
         },
         "storage"_a, "What a storage type is packed as: (weights, block, has offsets).");
     m.def(
-        "packed_bytes", [](const std::string& storage, size_t n, size_t k) { return storage_named(storage).packed.matrix_bytes(n, k); },
+        "packed_bytes",
+        [](const std::string& storage, size_t n, size_t k) { return storage_named(storage).packed.matrix_bytes(n, k); },
         "storage"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
     m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a);
     nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);

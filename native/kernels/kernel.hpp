@@ -9,6 +9,12 @@
 
 namespace nybble {
 
+struct Outlier {
+    uint32_t block;
+    uint32_t place;  // within the block
+    float value;
+};
+
 // Activations rounded to int8, a scale per row and block: code = round(x · 127/max|x|).
 // A value over kOutlierRatio times its block's root mean square would cost its neighbours their precision: up to
 // kBlockOutliers such outliers are taken out of their block one by one, largest first, and kept in fp32.
@@ -19,13 +25,11 @@ struct QuantisedRows {
     int8_t* codes;
     // [block][row]: a tile reads the neighbours of one block.
     float* scales;
-    float* scaled_sums;      // scale · Σ codes + Σ outliers, what an offset multiplies
-    int32_t* negative_sums;  // −Σ codes, what a symmetric zero point multiplies
-    // [row][block]: a row is looked through for its few outliers.
-    uint8_t* outlier_counts;   // rows of `count_stride` bytes, a multiple of 8
-    uint16_t* outlier_places;  // [row][block][kBlockOutliers]: index within the block
-    float* outlier_values;     // [row][block][kBlockOutliers]
-    size_t code_stride, count_stride;
+    float* scaled_sums;        // scale · Σ codes + Σ outliers, what an offset multiplies
+    int32_t* negative_sums;    // −Σ codes, what a symmetric zero point multiplies
+    Outlier* outliers;         // [row][blocks · kBlockOutliers]: those of a row, in order
+    uint32_t* outlier_counts;  // [row]
+    size_t code_stride;
     size_t row_count;
     size_t blocks;
     size_t block;
@@ -112,8 +116,8 @@ struct AttentionArguments {
 
 // The functions that exist once for each instruction set.
 struct RowKernels {
-    // x[width] to int8: features feature.. of row `row` of `to`; `feature` is a multiple of the block.
-    void (*quantise)(const float* x, size_t feature, size_t width, const QuantisedRows& to, size_t row);
+    // x[width] to int8: row `row` of `to`.
+    void (*quantise)(const float* x, size_t width, const QuantisedRows& to, size_t row);
     void (*rms_norm)(const NormArguments&);
     void (*rotate)(const RotateArguments&);
     void (*append)(const AppendArguments&);

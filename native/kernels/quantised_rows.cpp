@@ -16,21 +16,17 @@ size_t code_stride(size_t width, size_t block) {
     return round_up(block_count(width, block) * block, kCacheLine) | kCacheLine;
 }
 
-size_t count_stride(size_t width, size_t block) { return round_up(block_count(width, block), sizeof(uint64_t)); }
-
 }  // namespace
 
 size_t quantised_rows_bytes(size_t width, size_t block, size_t rows) {
-    const size_t per_block = 2 * sizeof(float) + sizeof(int32_t) + kBlockOutliers * (sizeof(float) + sizeof(uint16_t));
-    const size_t row_bytes =
-        code_stride(width, block) + count_stride(width, block) + block_count(width, block) * per_block;
+    const size_t per_block = 2 * sizeof(float) + sizeof(int32_t) + kBlockOutliers * sizeof(Outlier);
+    const size_t row_bytes = code_stride(width, block) + block_count(width, block) * per_block + sizeof(uint32_t);
     return round_up(rows * row_bytes, kCacheLine) + kReadPastEnd;
 }
 
 QuantisedRows lay_out_quantised_rows(size_t width, size_t block, size_t rows, uint8_t* memory) {
     QuantisedRows to{};
     to.code_stride = code_stride(width, block);
-    to.count_stride = count_stride(width, block);
     to.row_count = rows;
     to.blocks = block_count(width, block);
     to.block = block;
@@ -39,12 +35,11 @@ QuantisedRows lay_out_quantised_rows(size_t width, size_t block, size_t rows, ui
         memory += count * sizeof(*pointer);
     };
     take(to.codes, rows * to.code_stride);
-    take(to.outlier_counts, rows * to.count_stride);
     take(to.scales, rows * to.blocks);
     take(to.scaled_sums, rows * to.blocks);
     take(to.negative_sums, rows * to.blocks);
-    take(to.outlier_values, rows * to.blocks * kBlockOutliers);
-    take(to.outlier_places, rows * to.blocks * kBlockOutliers);
+    take(to.outliers, rows * to.blocks * kBlockOutliers);
+    take(to.outlier_counts, rows);
     return to;
 }
 

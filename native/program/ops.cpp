@@ -31,7 +31,7 @@ void write_row(Turn& turn, const View& output, size_t row, const Function& compu
     }
     auto* values = reinterpret_cast<float*>(turn.scratch);
     compute(values);
-    turn.kernels.quantise(values, 0, output.width, slot.quantised, row);
+    turn.kernels.quantise(values, output.width, slot.quantised, row);
 }
 
 class Embed final : public WritingOp {
@@ -78,8 +78,7 @@ class Quantise final : public WritingOp {
         const FloatRows from = turn.floats(input_);
         const size_t rows = turn.rows_of(output_);
         turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
-            turn.kernels.quantise(from.data + row * from.stride, 0, input_.width, turn.slots[output_.slot].quantised,
-                                  row);
+            turn.kernels.quantise(from.data + row * from.stride, input_.width, turn.slots[output_.slot].quantised, row);
         });
     }
 
@@ -214,9 +213,8 @@ class Attention final : public WritingOp {
           scale_(scale),
           tile_positions_(std::max<size_t>(1, kTileRows / group_)) {}
     size_t scratch_bytes() const override {
-        const size_t padded = round_up(head_dim_, 16), rows = tile_positions_ * group_;
-        // The same on every instruction set; quantised outputs pass through floats behind it.
-        return row_kernels(Isa::portable).attention_scratch_bytes(padded, rows) + outputs_bytes();
+        // The same on every instruction set.
+        return row_kernels(Isa::portable).attention_scratch_bytes(round_up(head_dim_, 16), tile_positions_ * group_);
     }
     void run(Turn& turn) const override {
         // Later tiles see more positions and take longer: they are claimed first.
@@ -241,35 +239,15 @@ class Attention final : public WritingOp {
         size_t positions;
     };
 
-    size_t outputs_bytes() const { return tile_positions_ * (group_ * head_dim_ + 16) * sizeof(float); }
-
     void attend(Turn& turn, const Tile& tile, size_t kv_head) const {
         const KVCache& cache = *tile.span->cache;
-        const FloatRows query = turn.floats(query_);
-        const size_t row = tile.span->first_row + tile.first, features = group_ * head_dim_;
-        const Slot& slot = turn.slots[output_.slot];
-        auto* outputs = reinterpret_cast<float*>(turn.scratch);
-        size_t output_stride = features;
-        if (slot.block == 0) {
-            const FloatRows to = turn.floats(output_);
-            outputs = to.data + row * to.stride + kv_head * features;
-            output_stride = to.stride;
-        }
-        turn.kernels.attention(
-            {cache.head(layer_, kv_head), cache.block_stride(), cache.values_offset(), head_dim_,
-             cache.padded_head_dim(), group_, tile.span->first_position + tile.first, tile.positions,
-             query.data + row * query.stride + kv_head * features, query.stride, outputs, output_stride, scale_},
-            turn.scratch + round_up(outputs_bytes(), kCacheLine));
-        if (slot.block != 0) quantise_heads(turn, slot.quantised, row, tile.positions, kv_head * features, outputs);
-    }
-
-    // The heads of one KV head are whole blocks of the row.
-    void quantise_heads(Turn& turn, const QuantisedRows& to, size_t row, size_t rows, size_t feature,
-                        const float* outputs) const {
-        const size_t features = group_ * head_dim_;
-        for (size_t i = 0; i < rows; ++i) {
-            turn.kernels.quantise(outputs + i * features, feature, features, to, row + i);
-        }
+        const FloatRows query = turn.floats(query_), output = turn.floats(output_);
+        const size_t row = tile.span->first_row + tile.first, first_feature = kv_head * group_ * head_dim_;
+        turn.kernels.attention({cache.head(layer_, kv_head), cache.block_stride(), cache.values_offset(), head_dim_,
+                                cache.padded_head_dim(), group_, tile.span->first_position + tile.first, tile.positions,
+                                query.data + row * query.stride + first_feature, query.stride,
+                                output.data + row * output.stride + first_feature, output.stride, scale_},
+                               turn.scratch);
     }
 
     size_t layer_;

@@ -164,6 +164,7 @@ def test_programs_that_cannot_run_are_not_built() -> None:
         ("attention", ("", 0, x, x, 2, 1.0)),
         ("attention", ("", 0, x, wide, 1, 1.0)),
         ("attention", ("", 0, selected, selected, 1, 1.0)),
+        ("attention", ("", 0, x, coarse, 1, 1.0)),
         ("swiglu", ("", x, wide, x)),
         ("swiglu", ("", x, x, selected)),
         ("add", ("", x, wide, x)),
@@ -178,7 +179,6 @@ def test_programs_that_cannot_run_are_not_built() -> None:
         with pytest.raises(ValueError):
             getattr(native, method)(*arguments)
             pytest.fail(f"{method}{arguments}")
-    native.attention("", 0, x, coarse, 1, 1.0)  # blocks of 16 fit into heads of 32
     odd = OpProgram(4, "portable", layers=1, head_dim=3)
     three = odd.new(3)
     with pytest.raises(ValueError, match="rotate"):

@@ -72,29 +72,21 @@ inline void dot_row(const uint8_t*& packed, const int8_t* codes, int32_t negativ
     }
 }
 
-// Call function(block, place in the block, value) for the outliers of a row, in order.
+// Call function(outlier) for the outliers of a row, in order.
 template <typename Function>
 inline void for_each_outlier(const QuantisedRows& a, size_t row, const Function& function) {
-    const uint8_t* counts = a.outlier_counts + row * a.count_stride;
-    for (size_t first = 0; first < a.blocks; first += sizeof(uint64_t)) {
-        uint64_t eight;
-        std::memcpy(&eight, counts + first, sizeof eight);
-        if (eight == 0) continue;
-        for (size_t b = first; b < first + sizeof eight && b < a.blocks; ++b) {
-            const size_t at = (row * a.blocks + b) * kBlockOutliers;
-            for (size_t j = at; j < at + counts[b]; ++j) function(b, a.outlier_places[j], a.outlier_values[j]);
-        }
-    }
+    const Outlier* outlier = a.outliers + row * a.blocks * kBlockOutliers;
+    for (const Outlier* end = outlier + a.outlier_counts[row]; outlier != end; ++outlier) function(*outlier);
 }
 
 // An outlier times its 16 weights: a dot product with one activation of 1, scaled by the value itself.
 template <int Bits, bool Symmetric>
-inline Floats add_outlier(Codes group, size_t place, float value, Floats weight_scale, Floats accumulated) {
+inline Floats add_outlier(Codes group, const Outlier& outlier, Floats weight_scale, Floats accumulated) {
     BlockDot<Bits, Symmetric> dot;
     dot.start(-1);
-    dot.accumulate(group, 1 << (8 * (place % 4)));
+    dot.accumulate(group, 1 << (8 * (outlier.place % 4)));
     dot.widen();
-    return add_scaled(dot.total, weight_scale, value, accumulated);
+    return add_scaled(dot.total, weight_scale, outlier.value, accumulated);
 }
 
 // One row of activations × the 32 channels of a panel.
@@ -121,15 +113,15 @@ inline void linear_int8_row(const LinearArguments& arguments, size_t panel, size
             }
         }
     }
-    for_each_outlier(a, row, [&](size_t b, size_t place, float value) {
-        packed = begin + b * weights.block_bytes();
+    for_each_outlier(a, row, [&](const Outlier& outlier) {
+        packed = begin + outlier.block * weights.block_bytes();
         const auto* scales = reinterpret_cast<const uint16_t*>(packed + code_bytes);
-        packed += place / (Bits == 4 ? 8 : 4) * kGroupBytes;
+        packed += outlier.place / (Bits == 4 ? 8 : 4) * kGroupBytes;
         for (size_t v = 0; v < 2; ++v) {
             Codes group = load_code_group(packed + v * 64);
-            if constexpr (Bits == 4) group = place % 8 < 4 ? low_nibbles(group) : high_nibbles(group);
+            if constexpr (Bits == 4) group = outlier.place % 8 < 4 ? low_nibbles(group) : high_nibbles(group);
             const Floats scale = load_half(scales + v * kLaneCount);
-            accumulated[v] = add_outlier<Bits, !Offsets>(group, place, value, scale, accumulated[v]);
+            accumulated[v] = add_outlier<Bits, !Offsets>(group, outlier, scale, accumulated[v]);
         }
     });
     store_outputs(arguments, row, panel * kPanelChannels, accumulated[0]);
@@ -184,12 +176,13 @@ inline SpreadPanel spread_panel(const PackedMatrix& weights, size_t panel, uint8
 template <int Bits, bool Symmetric, int Vectors>
 inline void add_outliers(const QuantisedRows& a, const SpreadPanel& panel, size_t first_vector, size_t row,
                          Floats (&accumulated)[Vectors]) {
-    for_each_outlier(a, row, [&](size_t b, size_t place, float value) {
-        const uint8_t* group = panel.codes + b * panel.code_block_stride + place / 4 * kGroupBytes + first_vector * 64;
-        const float* scales = panel.scales + b * kPanelChannels + first_vector * kLaneCount;
+    for_each_outlier(a, row, [&](const Outlier& outlier) {
+        const uint8_t* group = panel.codes + outlier.block * panel.code_block_stride + outlier.place / 4 * kGroupBytes;
+        const float* scales = panel.scales + outlier.block * kPanelChannels + first_vector * kLaneCount;
+#pragma GCC unroll 2
         for (int v = 0; v < Vectors; ++v) {
-            accumulated[v] = add_outlier<Bits, Symmetric>(load_code_group(group + v * 64), place, value,
-                                                          load(scales + v * 16), accumulated[v]);
+            const Codes codes = load_code_group(group + (first_vector + static_cast<size_t>(v)) * 64);
+            accumulated[v] = add_outlier<Bits, Symmetric>(codes, outlier, load(scales + v * 16), accumulated[v]);
         }
     });
 }

@@ -9,11 +9,11 @@
 namespace nybble::NYBBLE_ISA {
 
 inline constexpr float kSmallestMaximum = 1e-30f;
+inline constexpr float kLargestMeanSquare = 1e37f;  // beyond may be an overflow
 
 // The outliers of one block as they are found.
-struct Outliers {
-    uint16_t places[kBlockOutliers];
-    float values[kBlockOutliers];
+struct BlockOutliers {
+    uint32_t places[kBlockOutliers];
     size_t count = 0;
 
     // Values i..i+15 of the block, zero where they are outliers and from `end` on.
@@ -33,7 +33,7 @@ struct Outliers {
 
 // Largest magnitude of a block's values but its outliers; those over kOutlierRatio root mean squares become outliers
 // one after another. `poison` becomes NaN if a value is NaN or infinite.
-inline float take_out_outliers(const float* x, size_t count, Outliers& outliers, float& poison) {
+inline float take_out_outliers(const float* x, size_t count, BlockOutliers& outliers, float& poison) {
     for (;;) {
         Floats magnitudes = broadcast(0.0f), squares = broadcast(0.0f), zeros = broadcast(0.0f);
         for (size_t i = 0; i < count; i += 16) {
@@ -48,50 +48,78 @@ inline float take_out_outliers(const float* x, size_t count, Outliers& outliers,
         const bool is_outlier = maximum * maximum > kOutlierRatio * kOutlierRatio * mean_square;
         if (!is_outlier || poison != poison || outliers.count == kBlockOutliers) return maximum;
         // The first of that magnitude that is not taken out yet.
-        size_t place = 0;
+        uint32_t place = 0;
         const auto taken = [&] { return outliers.count == 1 && outliers.places[0] == place; };
         while (std::fabs(x[place]) != maximum || taken()) ++place;
-        outliers.places[outliers.count] = static_cast<uint16_t>(place);
-        outliers.values[outliers.count++] = x[place];
+        outliers.places[outliers.count++] = place;
     }
 }
 
+struct RoundedBlock {
+    float scale;
+    int32_t code_sum;
+};
+
+// `count` values of a block to codes, zeros behind them up to the block's end.
 // A block with a NaN or an infinity gets a NaN scale: rounding must not hide that the model has broken down.
-inline void quantise(const float* values, size_t feature, size_t width, const QuantisedRows& to, size_t row) {
+inline RoundedBlock quantise_block(const float* x, size_t count, size_t block, int8_t* codes, BlockOutliers& outliers) {
+    float poison = 0.0f;
+    const float maximum = take_out_outliers(x, count, outliers, poison);
+    // Anything smaller is 0: its inverse would overflow.
+    const bool is_zero = !(maximum > kSmallestMaximum);
+    const float scale = (is_zero ? 0.0f : maximum / 127.0f) + poison;
+    const size_t rounded = is_zero || scale != scale ? 0 : count;  // codes from there on are 0
+    const Floats inverse = broadcast(127.0f / maximum);
+    Integers total = broadcast_integer(0);
+    for (size_t i = 0; i < block; i += 16) {
+        // max·(127/max) may round above 127 by an ulp, never to 127.5: no clamp is needed.
+        const Integers code =
+            to_integers(i >= rounded ? broadcast(0.0f) : multiply(outliers.others(x, i, rounded), inverse));
+        store_int8(codes + i, code);
+        total = add(total, code);
+    }
+    return {scale, sum(total)};
+}
+
+// The same for the common case: a whole block of 32 without outliers, NaN or infinity, and not all zeros. False: none.
+inline bool quantise_plain_block(const float* x, int8_t* codes, RoundedBlock& result) {
+    const Floats first = load(x), second = load(x + 16);
+    const float maximum = largest(larger(absolute(second), larger(absolute(first), broadcast(0.0f))));
+    const Floats squares = multiply_add(second, second, multiply_add(first, first, broadcast(0.0f)));
+    const float mean_square = sum(squares) / 32.0f;
+    const bool plain = maximum > kSmallestMaximum && mean_square < kLargestMeanSquare &&
+                       maximum * maximum <= kOutlierRatio * kOutlierRatio * mean_square;
+    if (!plain) return false;
+    const Floats inverse = broadcast(127.0f / maximum);
+    const Integers low = to_integers(multiply(first, inverse)), high = to_integers(multiply(second, inverse));
+    store_int8(codes, low);
+    store_int8(codes + 16, high);
+    result = {maximum / 127.0f, sum(add(low, high))};
+    return true;
+}
+
+inline void quantise(const float* values, size_t width, const QuantisedRows& to, size_t row) {
     int8_t* codes = to.codes + row * to.code_stride;
-    for (size_t done = 0; done < width; done += to.block) {
-        const size_t begin = feature + done, b = begin / to.block;
-        const size_t count = width - done < to.block ? width - done : to.block;
-        const float* x = values + done;
-        Outliers outliers;
-        float poison = 0.0f;
-        const float maximum = take_out_outliers(x, count, outliers, poison);
-        // Anything smaller is 0: its inverse would overflow.
-        const bool is_zero = !(maximum > kSmallestMaximum);
-        const float scale = (is_zero ? 0.0f : maximum / 127.0f) + poison;
-        const size_t rounded = is_zero || scale != scale ? 0 : count;  // codes from there on are 0
-        const Floats inverse = broadcast(127.0f / maximum);
-        Integers total = broadcast_integer(0);
-        for (size_t i = 0; i < to.block; i += 16) {
-            // max·(127/max) may round above 127 by an ulp, never to 127.5: no clamp is needed.
-            const Floats scaled = i >= rounded ? broadcast(0.0f) : multiply(outliers.others(x, i, rounded), inverse);
-            const Integers code = to_integers(scaled);
-            store_int8(codes + begin + i, code);
-            total = add(total, code);
+    Outlier* outlier = to.outliers + row * to.blocks * kBlockOutliers;
+    const Outlier* first_outlier = outlier;
+    for (size_t b = 0; b < to.blocks; ++b, values += to.block, codes += to.block, width -= to.block) {
+        RoundedBlock rounded{};
+        BlockOutliers outliers;
+        if (to.block != 32 || width < 32 || !quantise_plain_block(values, codes, rounded)) {
+            const size_t count = width < to.block ? width : to.block;
+            rounded = quantise_block(values, count, to.block, codes, outliers);
+        }
+        float scaled_sum = rounded.scale * static_cast<float>(rounded.code_sum);
+        for (size_t j = 0; j < outliers.count; ++j) {
+            *outlier = {static_cast<uint32_t>(b), outliers.places[j], values[outliers.places[j]]};
+            scaled_sum += (outlier++)->value;
         }
         const size_t at = b * to.row_count + row;
-        const int32_t code_sum = sum(total);
-        float scaled_sum = scale * static_cast<float>(code_sum);
-        for (size_t j = 0; j < outliers.count; ++j) {
-            to.outlier_places[(row * to.blocks + b) * kBlockOutliers + j] = outliers.places[j];
-            to.outlier_values[(row * to.blocks + b) * kBlockOutliers + j] = outliers.values[j];
-            scaled_sum += outliers.values[j];
-        }
-        to.outlier_counts[row * to.count_stride + b] = static_cast<uint8_t>(outliers.count);
-        to.scales[at] = scale;
+        to.scales[at] = rounded.scale;
         to.scaled_sums[at] = scaled_sum;
-        to.negative_sums[at] = -code_sum;
+        to.negative_sums[at] = -rounded.code_sum;
     }
+    to.outlier_counts[row] = static_cast<uint32_t>(outlier - first_outlier);
 }
 
 inline void rms_norm(const NormArguments& a) {

@@ -21,7 +21,7 @@ from .ops import (
     SwiGLU,
 )
 
-WRITES_QUANTISED = (Quantise, RMSNorm, SwiGLU, Attention)
+WRITES_QUANTISED = (Quantise, RMSNorm, SwiGLU)
 POSITION_BOUND = (Embed, Rope, KVAppend, RotateAppend, Attention)
 """Ops that need the position or id of each token, so that their rows must be all tokens of the step."""
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..graph import Graph
-from ..ops import Attention, Op, Quantise, RMSNorm, SwiGLU
+from ..ops import Op, Quantise, RMSNorm, SwiGLU
 from .rewrite import Uses, rebuilt
 
 
 def fold_quantise(graph: Graph) -> Graph:
-    """Let RMSNorm, SwiGLU and Attention write int8 codes themselves where a Quantise is all that reads them.
+    """Let RMSNorm and SwiGLU write int8 codes themselves where a Quantise is all that reads them.
 
-    A per-head RMSNorm is left alone, and an Attention whose heads are not whole blocks, because there a block would
-    span what different threads compute.
+    They compute whole rows, as rounding needs; attention does not. A per-head RMSNorm is left alone.
     """
     uses = Uses(graph)
     folded: dict[int, Op] = {}
@@ -23,11 +22,9 @@ def fold_quantise(graph: Graph) -> Graph:
             continue
         producer_at = uses.written_at(op.input)
         producer = graph.ops[producer_at]
-        if not isinstance(producer, RMSNorm | SwiGLU | Attention):
+        if not isinstance(producer, RMSNorm | SwiGLU):
             continue
         if isinstance(producer, RMSNorm) and producer.group != graph.buffers[op.input].width:
-            continue
-        if isinstance(producer, Attention) and producer.head_dim % (graph.buffers[op.output].quantised_block or 1):
             continue
         folded[producer_at] = replace(producer, output=op.output)
         removed.add(position)
