@@ -30,9 +30,9 @@ double memory_bandwidth(ThreadPool& threads, size_t bytes, double seconds) {
 
 void bind_measure(nb::module_& m) {
     m.def("measure_weights_bandwidth", &weights_bandwidth, "threads"_a, "matrices"_a, "seconds"_a,
-          "Bytes per second at which `threads` read the memory that holds `matrices`; the fastest pass.");
+          "Bytes per second at which `threads` read the memory that holds `matrices`; the median pass.");
     m.def("measure_memory_bandwidth", &memory_bandwidth, "threads"_a, "bytes"_a, "seconds"_a,
-          "Bytes per second at which `threads` read so many bytes of new memory in huge pages; the fastest pass.");
+          "Bytes per second at which `threads` read so many bytes of new memory in huge pages; the median pass.");
     m.def(
         "measure_int8_peak",
         [](ThreadPool& threads, const std::string& isa, double seconds) {

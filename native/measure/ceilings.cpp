@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <limits>
 
 #include "kernels/registry.hpp"
 
@@ -19,16 +18,17 @@ constexpr size_t kLeastBytes = size_t{32} << 20;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Seconds of the fastest of the passes that all threads make together within about `seconds`; at least three.
-double fastest_pass(ThreadPool& threads, double seconds, const std::function<void(size_t thread)>& pass) {
+// Seconds of each of the passes that all threads make together within about `seconds`, at least three; sorted.
+std::vector<double> time_passes(ThreadPool& threads, double seconds, const std::function<void(size_t thread)>& pass) {
     const Clock::time_point begin = Clock::now();
-    double fastest = std::numeric_limits<double>::infinity();
-    for (int passes = 0; passes < 3 || seconds_since(begin) < seconds; ++passes) {
+    std::vector<double> passes;
+    while (passes.size() < 3 || seconds_since(begin) < seconds) {
         const Clock::time_point start = Clock::now();
         threads.run(pass);
-        fastest = std::min(fastest, seconds_since(start));
+        passes.push_back(seconds_since(start));
     }
-    return fastest;
+    std::sort(passes.begin(), passes.end());
+    return passes;
 }
 
 // Calls function(data, bytes) for what lies in begin..end when the extents are laid end to end.
@@ -56,7 +56,7 @@ double peak(ThreadPool& threads, double seconds, size_t products, const std::fun
         use(loop(rounds));
         taken = seconds_since(start);
     }
-    const double fastest = fastest_pass(threads, seconds, [&](size_t) { use(loop(rounds)); });
+    const double fastest = time_passes(threads, seconds, [&](size_t) { use(loop(rounds)); }).front();
     return static_cast<double>(products * rounds * threads.size()) / fastest;
 }
 
@@ -77,7 +77,7 @@ double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, d
     if (total == 0) return 0.0;
     const PeakKernels& kernels = peak_kernels(available_isas().front());
     const size_t repeats = std::max<size_t>(1, kLeastBytes / total);
-    const double fastest = fastest_pass(threads, seconds, [&](size_t thread) {
+    const std::vector<double> passes = time_passes(threads, seconds, [&](size_t thread) {
         const size_t begin = total / threads.size() * thread;
         const size_t end = thread + 1 == threads.size() ? total : total / threads.size() * (thread + 1);
         for (size_t repeat = 0; repeat < repeats; ++repeat) {
@@ -86,7 +86,7 @@ double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, d
             });
         }
     });
-    return static_cast<double>(total * repeats) / fastest;
+    return static_cast<double>(total * repeats) / passes[passes.size() / 2];
 }
 
 double int8_peak(ThreadPool& threads, Isa isa, double seconds) {

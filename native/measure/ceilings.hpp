@@ -16,7 +16,8 @@ struct Extent {
 };
 
 // Passes over all of `extents` for about that many seconds, every thread reading one contiguous part with the widest
-// loads this CPU has. Bytes per second of the fastest pass; 0 if there is nothing to read.
+// loads this CPU has. Bytes per second of the median pass, as now and then one finds much of it in a cache; 0 if there
+// is nothing to read.
 double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, double seconds);
 
 // int8 multiply-adds per second of the linears' inner loop on `isa`, operands in the L1 cache; the fastest pass.

@@ -55,19 +55,24 @@ inline size_t visible_positions(const AttentionArguments& a, size_t row, size_t 
     return end <= begin ? 0 : end - begin < kBlockPositions ? end - begin : kBlockPositions;
 }
 
-template <int Rows, int Vectors>
-inline void score_tile(const AttentionArguments& a, const AttentionScratch& s, size_t first_vector, size_t row) {
+inline Floats load_number(const float* from) { return load(from); }
+inline Floats load_number(const uint16_t* from) { return load_half(from); }
+
+// Number: fp32, or fp16 as the cache has it.
+template <int Rows, int Vectors, typename Number>
+inline void score_tile(const AttentionArguments& a, const AttentionScratch& s, const Number* keys, size_t first_vector,
+                       size_t row) {
     Floats sums[Rows][Vectors];
     const float* queries[Rows];
     for (int r = 0; r < Rows; ++r) {
         queries[r] = query_row(a, row + static_cast<size_t>(r));
         for (Floats& value : sums[r]) value = broadcast(0.0f);
     }
-    const float* keys = s.keys + first_vector * kLaneCount;
+    keys += first_vector * kLaneCount;
     for (size_t feature = 0; feature < a.head_dim; ++feature, keys += kBlockPositions) {
         Floats key[Vectors];
 #pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) key[v] = load(keys + static_cast<size_t>(v) * kLaneCount);
+        for (int v = 0; v < Vectors; ++v) key[v] = load_number(keys + static_cast<size_t>(v) * kLaneCount);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
             const Floats x = broadcast(queries[r][feature]);
@@ -90,7 +95,9 @@ inline void soften_row(const AttentionScratch& s, size_t row, size_t visible) {
     const Floats first = load(scores), second = load(scores + kLaneCount);
     const float block_maximum = largest(larger(first, second));
     const float maximum = block_maximum > s.maxima[row] ? block_maximum : s.maxima[row];
-    const Floats correction = exponential(subtract(broadcast(s.maxima[row]), broadcast(maximum)));
+    const bool is_new = maximum != s.maxima[row];  // else the correction is e⁰
+    const Floats correction =
+        is_new ? exponential(subtract(broadcast(s.maxima[row]), broadcast(maximum))) : broadcast(1.0f);
     store(scores, exponential(subtract(first, broadcast(maximum))));
     store(scores + kLaneCount, exponential(subtract(second, broadcast(maximum))));
     for (size_t i = visible; i < kBlockPositions; ++i) scores[i] = 0.0f;
@@ -100,9 +107,9 @@ inline void soften_row(const AttentionScratch& s, size_t row, size_t visible) {
     s.maxima[row] = maximum;
 }
 
-template <int Rows, int Vectors>
-inline void weigh_values_tile(const AttentionArguments& a, const AttentionScratch& s, size_t feature, size_t row,
-                              size_t positions) {
+template <int Rows, int Vectors, typename Number>
+inline void weigh_values_tile(const AttentionArguments& a, const AttentionScratch& s, const Number* values,
+                              size_t feature, size_t row, size_t positions) {
     Floats sums[Rows][Vectors];
     for (int r = 0; r < Rows; ++r) {
         const size_t at = row + static_cast<size_t>(r);
@@ -111,12 +118,12 @@ inline void weigh_values_tile(const AttentionArguments& a, const AttentionScratc
             sums[r][v] = multiply(load(from + static_cast<size_t>(v) * kLaneCount), broadcast(s.corrections[at]));
         }
     }
-    const float* values = s.values + feature;
+    values += feature;
     const float* weights = s.scores + row * kBlockPositions;
     for (size_t position = 0; position < positions; ++position, values += a.padded_head_dim) {
         Floats value[Vectors];
 #pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) value[v] = load(values + static_cast<size_t>(v) * kLaneCount);
+        for (int v = 0; v < Vectors; ++v) value[v] = load_number(values + static_cast<size_t>(v) * kLaneCount);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
             const Floats weight = broadcast(weights[static_cast<size_t>(r) * kBlockPositions + position]);
@@ -130,28 +137,28 @@ inline void weigh_values_tile(const AttentionArguments& a, const AttentionScratc
     }
 }
 
-inline void attend_to_block(const AttentionArguments& a, const AttentionScratch& s, size_t rows, size_t begin) {
-    const uint16_t* block = a.cache + begin / kBlockPositions * a.block_stride;
-    to_f32(block, s.keys, a.head_dim * kBlockPositions);
-    to_f32(block + a.values_offset, s.values, kBlockPositions * a.padded_head_dim);
+template <typename Number>
+inline void attend_to_block(const AttentionArguments& a, const AttentionScratch& s, const Number* keys,
+                            const Number* values, size_t rows, size_t begin) {
     // Rows are in order of position: those before the block see none of it.
     size_t first = 0;
     while (visible_positions(a, first, begin) == 0) ++first;
     for (size_t vector = 0; vector < kBlockPositions / kLaneCount; vector += kTileVectors) {
         for_each_row_tile(first, rows,
-                          [&]<int Rows>(size_t row) { score_tile<Rows, kTileVectors>(a, s, vector, row); });
+                          [&]<int Rows>(size_t row) { score_tile<Rows, kTileVectors>(a, s, keys, vector, row); });
     }
     for (size_t row = first; row < rows; ++row) soften_row(s, row, visible_positions(a, row, begin));
     const size_t positions = visible_positions(a, rows - 1, begin);
     size_t feature = 0;
     for (; feature + kTileVectors * kLaneCount <= a.padded_head_dim; feature += kTileVectors * kLaneCount) {
         for_each_row_tile(first, rows, [&]<int Rows>(size_t row) {
-            weigh_values_tile<Rows, kTileVectors>(a, s, feature, row, positions);
+            weigh_values_tile<Rows, kTileVectors>(a, s, values, feature, row, positions);
         });
     }
     for (; feature < a.padded_head_dim; feature += kLaneCount) {
-        for_each_row_tile(first, rows,
-                          [&]<int Rows>(size_t row) { weigh_values_tile<Rows, 1>(a, s, feature, row, positions); });
+        for_each_row_tile(first, rows, [&]<int Rows>(size_t row) {
+            weigh_values_tile<Rows, 1>(a, s, values, feature, row, positions);
+        });
     }
 }
 
@@ -162,7 +169,16 @@ inline void attention(const AttentionArguments& a, uint8_t* memory) {
     std::memset(s.totals, 0, rows * kLaneCount * sizeof(float));
     for (size_t row = 0; row < rows; ++row) s.maxima[row] = kLowest;
     for (size_t begin = 0; begin < a.first_position + a.query_rows; begin += kBlockPositions) {
-        attend_to_block(a, s, rows, begin);
+        const uint16_t* keys = a.cache + begin / kBlockPositions * a.block_stride;
+        const uint16_t* values = keys + a.values_offset;
+        if (rows <= 2 * kTileRows) {
+            attend_to_block(a, s, keys, values, rows, begin);
+        } else {
+            // Many tiles of rows share the conversion.
+            to_f32(keys, s.keys, a.head_dim * kBlockPositions);
+            to_f32(values, s.values, kBlockPositions * a.padded_head_dim);
+            attend_to_block<float>(a, s, s.keys, s.values, rows, begin);
+        }
     }
     for (size_t row = 0; row < rows; ++row) {
         // The largest score weighs e⁰ = 1. A smaller total means that every score was -infinity or NaN.

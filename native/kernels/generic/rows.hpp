@@ -11,7 +11,7 @@ namespace nybble::NYBBLE_ISA {
 inline constexpr float kSmallestMaximum = 1e-30f;
 inline constexpr float kLargestMeanSquare = 1e37f;  // beyond may be an overflow
 
-// The outliers of one block as they are found.
+// The places of the outliers of one block, in the order they are found.
 struct BlockOutliers {
     uint32_t places[kBlockOutliers];
     size_t count = 0;
@@ -19,17 +19,17 @@ struct BlockOutliers {
     // Values i..i+15 of the block, zero where they are outliers and from `end` on.
     Floats others(const float* x, size_t i, size_t end) const {
         if (i >= end) return broadcast(0.0f);
-        const Floats all = end - i >= 16 ? load(x + i) : load_first(x + i, end - i);
-        if (count == 0) [[likely]]
-            return all;
-        float lanes[16];
-        store(lanes, all);
+        Floats values = end - i >= 16 ? load(x + i) : load_first(x + i, end - i);
         for (size_t j = 0; j < count; ++j) {
-            if (places[j] >= i && places[j] < i + 16) lanes[places[j] - i] = 0.0f;
+            if (places[j] >= i && places[j] < i + 16) values = without_lane(values, places[j] - i);
         }
-        return load(lanes);
+        return values;
     }
 };
+
+inline bool is_outlier(float magnitude, float mean_square) {
+    return magnitude * magnitude > kOutlierRatio * kOutlierRatio * mean_square;
+}
 
 // Largest magnitude of a block's values but its outliers; those over kOutlierRatio root mean squares become outliers
 // one after another. `poison` becomes NaN if a value is NaN or infinite.
@@ -44,14 +44,15 @@ inline float take_out_outliers(const float* x, size_t count, BlockOutliers& outl
         }
         const float maximum = largest(magnitudes);
         poison = sum(zeros);
-        const float mean_square = sum(squares) / static_cast<float>(count);
-        const bool is_outlier = maximum * maximum > kOutlierRatio * kOutlierRatio * mean_square;
-        if (!is_outlier || poison != poison || outliers.count == kBlockOutliers) return maximum;
+        const bool found = is_outlier(maximum, sum(squares) / static_cast<float>(count));
+        if (!found || poison != poison || outliers.count == kBlockOutliers) return maximum;
         // The first of that magnitude that is not taken out yet.
-        uint32_t place = 0;
-        const auto taken = [&] { return outliers.count == 1 && outliers.places[0] == place; };
-        while (std::fabs(x[place]) != maximum || taken()) ++place;
-        outliers.places[outliers.count++] = place;
+        for (size_t i = 0;; i += 16) {
+            const size_t lane = lane_of(absolute(outliers.others(x, i, count)), maximum);
+            if (lane == 16) continue;
+            outliers.places[outliers.count++] = static_cast<uint32_t>(i + lane);
+            break;
+        }
     }
 }
 
@@ -81,15 +82,30 @@ inline RoundedBlock quantise_block(const float* x, size_t count, size_t block, i
     return {scale, sum(total)};
 }
 
-// The same for the common case: a whole block of 32 without outliers, NaN or infinity, and not all zeros. False: none.
-inline bool quantise_plain_block(const float* x, int8_t* codes, RoundedBlock& result) {
-    const Floats first = load(x), second = load(x + 16);
-    const float maximum = largest(larger(absolute(second), larger(absolute(first), broadcast(0.0f))));
-    const Floats squares = multiply_add(second, second, multiply_add(first, first, broadcast(0.0f)));
-    const float mean_square = sum(squares) / 32.0f;
-    const bool plain = maximum > kSmallestMaximum && mean_square < kLargestMeanSquare &&
-                       maximum * maximum <= kOutlierRatio * kOutlierRatio * mean_square;
-    if (!plain) return false;
+// The same, bit for bit, for a whole block of 32 in registers. False, with nothing done, for one that holds NaN,
+// infinity, values near overflow, or nothing but zeros.
+inline bool quantise_block_of_32(const float* x, int8_t* codes, BlockOutliers& outliers, RoundedBlock& result) {
+    Floats first = load(x), second = load(x + 16);
+    float maximum = 0.0f;
+    for (size_t taken = 0;; ++taken) {
+        maximum = largest(larger(absolute(second), larger(absolute(first), broadcast(0.0f))));
+        const Floats squares = multiply_add(second, second, multiply_add(first, first, broadcast(0.0f)));
+        const float mean_square = sum(squares) / 32.0f;
+        if (!(maximum > kSmallestMaximum && mean_square < kLargestMeanSquare)) return false;
+        if (taken == kBlockOutliers || !is_outlier(maximum, mean_square)) [[likely]] {
+            outliers.count = taken;
+            break;
+        }
+        const size_t lane = lane_of(absolute(first), maximum);
+        if (lane < 16) {
+            outliers.places[taken] = static_cast<uint32_t>(lane);
+            first = without_lane(first, lane);
+        } else {
+            const size_t in_second = lane_of(absolute(second), maximum);
+            outliers.places[taken] = static_cast<uint32_t>(16 + in_second);
+            second = without_lane(second, in_second);
+        }
+    }
     const Floats inverse = broadcast(127.0f / maximum);
     const Integers low = to_integers(multiply(first, inverse)), high = to_integers(multiply(second, inverse));
     store_int8(codes, low);
@@ -105,7 +121,7 @@ inline void quantise(const float* values, size_t width, const QuantisedRows& to,
     for (size_t b = 0; b < to.blocks; ++b, values += to.block, codes += to.block, width -= to.block) {
         RoundedBlock rounded{};
         BlockOutliers outliers;
-        if (to.block != 32 || width < 32 || !quantise_plain_block(values, codes, rounded)) {
+        if (to.block != 32 || width < 32 || !quantise_block_of_32(values, codes, outliers, rounded)) {
             const size_t count = width < to.block ? width : to.block;
             rounded = quantise_block(values, count, to.block, codes, outliers);
         }

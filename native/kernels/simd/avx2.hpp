@@ -90,6 +90,21 @@ inline float largest(Floats a) {
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
+// The first lane that equals `value`, or 16.
+inline size_t lane_of(Floats a, float value) {
+    const __m256 wanted = _mm256_set1_ps(value);
+    const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.low, wanted, _CMP_EQ_OQ));
+    const int high = _mm256_movemask_ps(_mm256_cmp_ps(a.high, wanted, _CMP_EQ_OQ));
+    return static_cast<size_t>(__builtin_ctz(static_cast<unsigned>(low | (high << 8)) | 0x10000u));
+}
+inline Floats without_lane(Floats a, size_t lane) {
+    const __m256i first = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                  second = _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15);
+    const __m256i gone = _mm256_set1_epi32(static_cast<int>(lane));
+    return {_mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(first, gone)), a.low),
+            _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(second, gone)), a.high)};
+}
+
 inline Integers broadcast_integer(int32_t value) { return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
 inline Integers load_integers(const uint8_t* from) {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),

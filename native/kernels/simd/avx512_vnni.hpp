@@ -65,6 +65,15 @@ inline float sum(Floats a) {
 }
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 
+// The first lane that equals `value`, or 16.
+inline size_t lane_of(Floats a, float value) {
+    const unsigned equal = _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(value), _CMP_EQ_OQ);
+    return static_cast<size_t>(__builtin_ctz(equal | 0x10000u));
+}
+inline Floats without_lane(Floats a, size_t lane) {
+    return {_mm512_maskz_mov_ps(static_cast<__mmask16>(~(1u << lane)), a.v)};
+}
+
 inline Integers broadcast_integer(int32_t value) { return {_mm512_set1_epi32(value)}; }
 inline Integers load_integers(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
 inline Integers add(Integers a, Integers b) { return {_mm512_add_epi32(a.v, b.v)}; }

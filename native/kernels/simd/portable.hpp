@@ -97,6 +97,17 @@ inline float largest(Floats a) {
     return result;
 }
 
+// The first lane that equals `value`, or 16.
+inline size_t lane_of(Floats a, float value) {
+    size_t lane = 0;
+    while (lane < kLanes && a.v[lane] != value) ++lane;
+    return lane;
+}
+inline Floats without_lane(Floats a, size_t lane) {
+    a.v[lane] = 0.0f;
+    return a;
+}
+
 inline Integers broadcast_integer(int32_t value) {
     return each_lane<Integers>([&](int) { return value; });
 }
