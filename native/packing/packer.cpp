@@ -9,17 +9,22 @@
 namespace nybble {
 namespace {
 
-void store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, size_t count, const DecodedBlock& decoded) {
+uint32_t four_codes(const uint8_t* codes) {
+    uint32_t four;
+    std::memcpy(&four, codes, sizeof four);
+    return four;
+}
+
+// Codes go four k at a time to where place_of_code() says; 4-bit ones share their bytes with those four k later.
+void store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const DecodedBlock& decoded) {
     const PackedFormat& format = matrix.format();
-    if (format.type == WeightType::w4) {
-        // Two codes a byte: the one four k later goes to the high nibble.
-        for (size_t k = 0; k < count; ++k) {
-            if (k % 8 >= 4) continue;
-            const uint8_t high = k + 4 < count ? decoded.codes[k + 4] : 0;
-            block[place_of_code(format.type, lane, k).byte] = static_cast<uint8_t>(decoded.codes[k] | (high << 4));
-        }
-    } else {
-        for (size_t k = 0; k < count; ++k) block[place_of_code(format.type, lane, k).byte] = decoded.codes[k];
+    const bool nibbles = format.type == WeightType::w4;
+    const size_t step = nibbles ? 8 : 4;
+    uint8_t* to = block + place_of_code(format.type, lane, 0).byte;
+    for (size_t k = 0; k < format.block; k += step, to += kGroupBytes) {
+        uint32_t four = four_codes(decoded.codes + k);
+        if (nibbles) four |= four_codes(decoded.codes + k + 4) << 4;
+        std::memcpy(to, &four, sizeof four);
     }
     std::memcpy(block + format.code_bytes() + lane * 2, &decoded.scale, 2);
     if (format.has_offsets) {
@@ -35,8 +40,9 @@ bool pack_quantised_row(PackedMatrix& matrix, size_t channel, const StorageType&
         const uint8_t* from = stored + block / packed_per_stored * type.bytes;
         if (!type.decode(from, block % packed_per_stored, matrix.format().block, decoded)) return false;
         // What a file has behind K is padding of any value.
-        const size_t count = std::min(matrix.format().block, matrix.k() - block * matrix.format().block);
-        store_block(matrix, panel + block * matrix.block_bytes(), channel % kPanelChannels, count, decoded);
+        const size_t end = matrix.k() - block * matrix.format().block;
+        if (end < matrix.format().block) std::memset(decoded.codes + end, 0, matrix.format().block - end);
+        store_block(matrix, panel + block * matrix.block_bytes(), channel % kPanelChannels, decoded);
     }
     return true;
 }
