@@ -60,7 +60,7 @@ class GenerationOptions:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished answer: its text, its token ids (end token included), why it ended and what it took."""
+    """A finished answer: ``text``, token ``ids`` (end token included), ``finish_reason`` and ``timings``."""
 
     text: str
     ids: tuple[int, ...]
@@ -77,9 +77,10 @@ class TextStream(Iterator[str]):
     """An answer as it is made: iterate for pieces of text, none of them ending inside a character.
 
     ``text``, ``ids``, ``finish_reason`` (None while it runs) and ``timings`` are up to date after each piece. Closing
-    it, or an interrupt, ends the work at once and leaves what was said so far. ``borrow`` gives the session to work in,
-    from the first piece to the last. ``continues_text`` says that the answer goes on in the middle of the prompt's
-    text, so that a leading space belongs to it.
+    it, or an interrupt, ends the work at once and leaves what was said so far. It answers the ids in ``prompt`` as
+    ``options`` say, written by ``tokenizer``; ``borrow`` gives the session to work in from the first piece to the last.
+    ``continues_text`` says that the answer goes on in the middle of the prompt's text, so that a leading space belongs
+    to it.
     """
 
     borrow: Borrow = field(repr=False)
