@@ -73,12 +73,12 @@ def fitting_context(
 def _row_bytes(shape: SlotShape) -> int:
     """Memory for one row of a slot, as native/kernels/quantised_rows.cpp and native/program/program.cpp lay it out.
 
-    Of int8 activations each block has its codes, a scale, two sums, two outliers and a count: 25 bytes besides codes.
+    Of int8 activations each block has its codes and 36 bytes for a scale, two sums and two outliers.
     """
     if shape.block == 0:
         return 4 * shape.width + CACHE_LINE
     blocks = -(-shape.width // shape.block)
-    return (shape.block + 25) * blocks + 2 * CACHE_LINE
+    return (shape.block + 36) * blocks + 2 * CACHE_LINE
 
 
 def _mb(size: int) -> str:
