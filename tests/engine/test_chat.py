@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from tests.native.programs import sweep
 from .small_models import greedy, small_gguf, spoilt_gguf
 
 CONTEXT = 150
+TO_THE_END = 1000
 Message = dict[str, str]
 
 
@@ -33,74 +35,75 @@ def said(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-def test_random_conversations_are_what_they_are_cold(model: nybble.LLM) -> None:
-    """Several chats and plain answers in turn, cut short in every way: each turn as if it were the first computation.
+class Conversations(RuleBasedStateMachine):
+    """Several chats and plain answers of one ``model`` in turn, cut short in every way."""
 
-    Also what is reused: exactly what the chat's sequence has in common with the new prompt.
-    """
+    model: ClassVar[nybble.LLM]
+    chats = Bundle("chats")
 
-    class Conversations(RuleBasedStateMachine):
-        chats = Bundle("chats")
+    @initialize()
+    def nothing(self) -> None:
+        self.expected: dict[Chat, list[Message]] = {}
+        self.opening: dict[Chat, list[Message]] = {}
 
-        @initialize()
-        def nothing(self) -> None:
-            self.expected: dict[Chat, list[Message]] = {}
-            self.opening: dict[Chat, list[Message]] = {}
+    @rule(target=chats, system=st.sampled_from([None, "", "Be kind."]))
+    def begin(self, system: str | None) -> Chat:
+        chat = self.model.chat(system)
+        self.opening[chat] = [] if system is None else [said("system", system)]
+        self.expected[chat] = list(self.opening[chat])
+        return chat
 
-        @rule(target=chats, system=st.sampled_from([None, "", "Be kind."]))
-        def begin(self, system: str | None) -> Chat:
-            chat = model.chat(system)
-            self.opening[chat] = [] if system is None else [said("system", system)]
-            self.expected[chat] = list(self.opening[chat])
-            return chat
+    @rule(
+        chat=chats,
+        text=st.sampled_from(["a", "ab", "abc <|im_end|>", "the other"]),
+        max_tokens=st.integers(1, 12),
+        pieces=st.sampled_from([0, 1, 3, TO_THE_END, TO_THE_END, TO_THE_END]),
+        close=st.booleans(),
+    )
+    def send(self, chat: Chat, text: str, max_tokens: int, pieces: int, close: bool) -> None:
+        conversation = [*self.expected[chat], said("user", text)]
+        ids, cached = self.model.conversation(conversation), chat._session.ids
+        reply, shown = chat.send(text, max_tokens=max_tokens), []
+        if len(ids) > CONTEXT:
+            with pytest.raises(ContextOverflow):
+                next(reply)
+            return
+        for _ in range(pieces):
+            if (piece := next(reply, None)) is None:
+                break
+            shown.append(piece)
+        answer = reply.stream
+        assert answer.text == "".join(shown)
+        assert answer.ids == greedy(self.model, ids, max_tokens)[: len(answer.ids)]
+        if pieces:
+            assert answer.timings.reused_tokens == min(common_prefix(cached, ids), len(ids) - 1)
+        if pieces == TO_THE_END:
+            assert len(answer.ids) == len(greedy(self.model, ids, max_tokens))
+            assert answer.text == self.model.detokenize(answer.ids)
+        elif close:
+            reply.close()
+        if answer.text or pieces == TO_THE_END:
+            self.expected[chat] = [*conversation, said("assistant", answer.text)]
 
-        @rule(
-            chat=chats,
-            text=st.sampled_from(["a", "ab", "abc <|im_end|>", "the other"]),
-            max_tokens=st.integers(1, 12),
-            pieces=st.sampled_from([0, 1, 3, 1000, 1000, 1000]),
-            close=st.booleans(),
-        )
-        def send(self, chat: Chat, text: str, max_tokens: int, pieces: int, close: bool) -> None:
-            conversation = [*self.expected[chat], said("user", text)]
-            ids, cached = model.conversation(conversation), chat._session.ids
-            reply, shown = chat.send(text, max_tokens=max_tokens), []
-            if len(ids) > CONTEXT:
-                with pytest.raises(ContextOverflow):
-                    next(reply)
-                return
-            for _ in range(pieces):
-                if (piece := next(reply, None)) is None:
-                    break
-                shown.append(piece)
-            answer = reply.stream
-            assert answer.text == "".join(shown)
-            assert answer.ids == greedy(model, ids, max_tokens)[: len(answer.ids)]
-            if pieces:
-                assert answer.timings.reused_tokens == min(common_prefix(cached, ids), len(ids) - 1)
-            if pieces == 1000:
-                assert len(answer.ids) == len(greedy(model, ids, max_tokens))
-                assert answer.text == model.detokenize(answer.ids)
-            elif close:
-                reply.close()
-            if answer.text or pieces == 1000:
-                self.expected[chat] = [*conversation, said("assistant", answer.text)]
+    @rule(chat=chats)
+    def reset(self, chat: Chat) -> None:
+        chat.reset()
+        self.expected[chat] = list(self.opening[chat])
 
-        @rule(chat=chats)
-        def reset(self, chat: Chat) -> None:
-            chat.reset()
-            self.expected[chat] = list(self.opening[chat])
+    @rule(text=st.sampled_from(["a", "the"]))
+    def answer(self, text: str) -> None:
+        answer = self.model.generate(text, max_tokens=5)
+        assert list(answer.ids) == greedy(self.model, self.model.conversation([said("user", text)]), 5)
 
-        @rule(text=st.sampled_from(["a", "the"]))
-        def answer(self, text: str) -> None:
-            answer = model.generate(text, max_tokens=5)
-            assert list(answer.ids) == greedy(model, model.conversation([said("user", text)]), 5)
+    @invariant()
+    def messages_are_those_that_were_said(self) -> None:
+        for chat, messages in self.expected.items():
+            assert list(chat.messages) == messages
 
-        @invariant()
-        def messages_are_those_that_were_said(self) -> None:
-            for chat, messages in self.expected.items():
-                assert list(chat.messages) == messages
 
+def test_random_conversations_are_what_they_are_cold(model: nybble.LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn is as if it were the first computation, and reuses exactly what its chat has in common with it."""
+    monkeypatch.setattr(Conversations, "model", model, raising=False)
     run_state_machine_as_test(Conversations, settings=sweep(25))
 
 
