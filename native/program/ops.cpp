@@ -211,7 +211,7 @@ class Attention final : public WritingOp {
           group_(heads / kv_heads),
           head_dim_(head_dim),
           scale_(scale),
-          tile_positions_(std::max<size_t>(1, kTileRows / group_)) {}
+          tile_positions_(std::max<size_t>(1, kRowsPerTile / group_)) {}
     size_t scratch_bytes() const override {
         // The same on every instruction set.
         return row_kernels(Isa::portable).attention_scratch_bytes(round_up(head_dim_, 16), tile_positions_ * group_);
@@ -231,7 +231,7 @@ class Attention final : public WritingOp {
     }
 
   private:
-    static constexpr size_t kTileRows = 48;
+    static constexpr size_t kRowsPerTile = 48;
 
     struct Tile {
         const Span* span;

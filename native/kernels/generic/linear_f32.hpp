@@ -102,7 +102,7 @@ inline void linear_f32(const LinearArguments& arguments, size_t panel, size_t ro
                        uint8_t* scratch) {
     const float* decoded = decode_panel<Type>(*arguments.weights, panel, scratch);
     for (size_t vector = 0; vector < kPanelChannels / kLaneCount; vector += kTileVectors) {
-        for_each_row_tile(row_begin, row_end, [&]<int Rows>(size_t row) {
+        for_each_row_tile<kF32TileRows>(row_begin, row_end, [&]<int Rows>(size_t row) {
             linear_f32_tile<Rows, kTileVectors>(arguments, decoded, panel * kPanelChannels, vector, row);
         });
     }

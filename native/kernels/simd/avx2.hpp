@@ -10,8 +10,10 @@
 
 namespace nybble::avx2 {
 
-// 16 registers: 2 rows × 1 vector (two registers) of integer and float accumulators leave room for operands.
-inline constexpr int kTileRows = 2;
+// Register tiles for 16 registers: 4 rows × 1 vector (two registers) of 16-bit sums leave room for operands. fp32
+// linears have two sums for each output, so fewer rows.
+inline constexpr int kTileRows = 4;
+inline constexpr int kF32TileRows = 3;
 inline constexpr int kTileVectors = 1;
 
 struct Floats {
@@ -178,6 +180,8 @@ struct BlockDot<4, Symmetric> {
         const __m256i a = _mm256_set1_epi32(activations);
         low = _mm256_add_epi16(low, _mm256_maddubs_epi16(weights.low, a));
         high = _mm256_add_epi16(high, _mm256_maddubs_epi16(weights.high, a));
+        // Add now: GCC would else compute all products first and run out of registers.
+        asm("" : "+x"(low), "+x"(high));
     }
     void widen() {
         total.low = _mm256_add_epi32(total.low, widened(low));

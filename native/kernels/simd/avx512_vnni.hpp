@@ -11,6 +11,7 @@ namespace nybble::avx512_vnni {
 
 // Rows of a register tile: 6 rows × 2 vectors of accumulators, integer and float, fill 24 of 32 registers.
 inline constexpr int kTileRows = 6;
+inline constexpr int kF32TileRows = 6;
 inline constexpr int kTileVectors = 2;
 
 struct Floats {

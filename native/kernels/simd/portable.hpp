@@ -13,6 +13,7 @@
 namespace nybble::portable {
 
 inline constexpr int kTileRows = 1;
+inline constexpr int kF32TileRows = 1;
 inline constexpr int kTileVectors = 1;
 inline constexpr int kLanes = 16;
 
