@@ -138,7 +138,9 @@ def test_activations_are_as_large_as_was_said(tmp_path: Path, storage: str, accu
         step = mapped() - before
         print(json.dumps([memory_needed(plan, STEP_TOKENS, STEP_TOKENS).activations, step]))
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, stdout=subprocess.PIPE, timeout=60
+    )
     said, taken = json.loads(done.stdout)
     assert 0.95 * said < taken < 1.05 * said
 
@@ -155,7 +157,9 @@ def test_a_process_takes_no_more_than_was_said(tmp_path: Path, vocabulary: int) 
         model.generate("hello " * 150, max_tokens=20)
         print(model.info.memory.total, peak_resident_bytes())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, stdout=subprocess.PIPE, timeout=60
+    )
     said, taken = map(int, done.stdout.split())
     assert taken < said < 2 * taken
 
@@ -172,6 +176,8 @@ def test_logits_of_a_long_prompt_take_little_more_than_the_result(tmp_path: Path
         result = model.logits([1] * 1000).nbytes
         print(result, peak_resident_bytes() - before)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, stdout=subprocess.PIPE, timeout=60
+    )
     result, taken = map(int, done.stdout.split())
     assert taken < 1.3 * result
