@@ -147,7 +147,7 @@ def test_activations_are_as_large_as_was_said(tmp_path: Path, storage: str, accu
 
 @pytest.mark.parametrize("vocabulary", [300, 20_000])
 def test_a_process_takes_no_more_than_was_said(tmp_path: Path, vocabulary: int) -> None:
-    """Resident at its peak after an answer and logits, of a small model, whose runtime weighs most."""
+    """Resident at its peak after an answer of a small model, whose runtime weighs most; and not half of it either."""
     path = small_gguf(tmp_path / "model.gguf", storage="Q8_0", vocabulary=vocabulary, context_length=2048)
     script = f"""
         import nybble

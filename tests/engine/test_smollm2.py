@@ -172,9 +172,7 @@ def test_with_fp32_activations_the_reference_is_met_a_hundred_times_closer(
     native = root_mean_square([text.native - text.exact])
     single = root_mean_square([text.single - text.exact])
     with_int8 = root_mean_square([text.native - text.exact for text in compared])
-    print(
-        f"logits: native {native:.1e}, fp32 {single:.1e} off fp64; with int8 native {with_int8:.1e} (root mean square)"
-    )
+    print(f"logits: native {native:.1e}, fp32 {single:.1e} off fp64; native with int8 {with_int8:.1e} (all rms)")
     assert native < 4 * single
     assert native < with_int8 / 25
     assert not text.gaps.any()

@@ -10,8 +10,8 @@ from ..graph.plan import Plan
 from ..graph.slots import SlotShape, assign_slots
 from ..machine.memory import MemoryAvailable
 
-RUNTIME_BYTES = 48 << 20
-"""Python with its libraries and the kernels' scratch: 46 MB resident with a vocabulary of 1000 tokens."""
+RUNTIME_BYTES = 60 << 20
+"""Python with its libraries and the kernels' scratch, rounded up: 48 MB resident with a vocabulary of 1000 tokens."""
 
 TOKEN_BYTES = 400
 """What a tokenizer takes for each token of its vocabulary: 380 to 415 bytes with 49,000 to 152,000 of them."""
