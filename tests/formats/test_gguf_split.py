@@ -48,7 +48,7 @@ def test_any_shard_opens_all(tmp_path: Path) -> None:
         for number, tensor in enumerate(checkpoint.tensors.values()):
             assert (tensor.rows.view("<f4") == number).all()
             assert tensor.file == str(paths[number])
-            checkpoint.release(tensor)
+            checkpoint.release()
             assert (tensor.rows.view("<f4") == number).all()
 
 

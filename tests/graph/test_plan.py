@@ -64,7 +64,7 @@ def test_a_plan_is_what_packing_takes(graph: Graph, accuracy: Accuracy, isa: str
         -(-matrix.bytes // ALIGNMENT) * ALIGNMENT for matrix in planned.matrices.values()
     )
 
-    packed = pack_matrices(planned, POOL, lambda tensor: None, lambda packed_bytes: None)
+    packed = pack_matrices(planned, POOL, lambda: None, lambda packed_bytes: None)
     for stack, matrix in planned.matrices.items():
         assert (packed[stack].n, packed[stack].k, packed[stack].bytes) == (matrix.n, matrix.k, matrix.bytes)
         for name in stack:
@@ -104,12 +104,13 @@ def test_accuracy_f32_rounds_no_activation() -> None:
     assert {choice.kernel.activations for choice in kept.choices.values()} == {"f32"}
 
 
-def test_tensors_are_released_as_they_are_packed() -> None:
+def test_pages_are_released_after_each_matrix_and_op() -> None:
     graph = tiny({"attn_q": "Q4_0"}, layers=1)
     planned = plan(graph, Accuracy.INT8, ISAS[0])
     events: list[str | int] = []
-    compile_plan(planned, POOL, lambda given: events.append(given.name), events.append)
-    assert events == [event for stack, matrix in planned.matrices.items() for event in (*stack, matrix.bytes)]
+    compile_plan(planned, POOL, lambda: events.append("release"), events.append)
+    packing = [event for matrix in planned.matrices.values() for event in ("release", matrix.bytes)]
+    assert events == [*packing, *["release"] * len(planned.graph.ops)]
 
 
 def test_a_scale_that_is_not_finite_names_tensor_and_row() -> None:

@@ -178,7 +178,7 @@ def _conversion_errors(checkpoint: Checkpoint, plan: Plan, progress: Progress | 
     errors: dict[str, ConversionError] = {}
     for tensor in changed:
         errors[tensor.name] = conversion_error(tensor)
-        checkpoint.release(tensor)
+        checkpoint.release()
         done += tensor.stored_bytes
         if progress is not None:
             progress("measuring what packing changes", done, total)

@@ -17,14 +17,14 @@ class Checkpoint:
 
     ``metadata`` uses GGUF's keys (``general.architecture``, ``llama.block_count``, ``tokenizer.ggml.tokens``).
     ``tensors`` uses GGUF's names (``blk.0.attn_q.weight``). Nothing is decoded yet.
-    ``release`` tells the operating system that the pages of a tensor are not needed in memory any more.
+    ``release`` tells the operating system that no page of the file is needed in memory at the moment.
     """
 
     path: Path
     metadata: Mapping[str, MetadataValue]
     tensors: Mapping[str, Tensor]
     file_bytes: int
-    release: Callable[[Tensor], None] = field(default=lambda tensor: None)
+    release: Callable[[], None] = field(default=lambda: None)
 
     @property
     def architecture(self) -> str:

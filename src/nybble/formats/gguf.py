@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import ModelFileError
-from ..quant.tensor import Tensor
 from .checkpoint import Checkpoint
 from .gguf_shard import Shard, read_shard
 from .gguf_split import all_tensors, check_agreement, shard_names
@@ -43,8 +42,8 @@ def read_gguf(mapped: MappedFile) -> Checkpoint:
         )
     files = tuple(shard.mapped for shard in shards)
 
-    def release(tensor: Tensor) -> None:
+    def release() -> None:
         for file in files:
-            file.release(tensor.rows)
+            file.release()
 
     return Checkpoint(mapped.path, metadata, all_tensors(shards), sum(file.size for file in files), release)

@@ -7,9 +7,6 @@ import os
 import stat
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import ModelFileError
 
 
@@ -27,7 +24,7 @@ class MappedFile:
     file maps to no bytes.
     """
 
-    __slots__ = ("_address", "_map", "data", "path")
+    __slots__ = ("_map", "data", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,29 +47,17 @@ class MappedFile:
         except ValueError as error:  # the file shrank between fstat and mmap, or the path holds a NUL
             raise ModelFileError(path, "", f"cannot be mapped: {error}") from error
         self.data = memoryview(self._map if self._map is not None else b"")
-        self._address = _address(np.frombuffer(self.data, np.uint8)) if self._map is not None else 0
 
     @property
     def size(self) -> int:
         """Size of the file in bytes when it was opened."""
         return len(self.data)
 
-    def release(self, rows: NDArray[np.uint8]) -> None:
-        """Tell the operating system that the pages under ``rows`` are not needed in memory.
+    def release(self) -> None:
+        """Tell the operating system that none of the file's pages are needed in memory at the moment.
 
-        They are read again from the file if touched. Does nothing where the system cannot do it, or where ``rows`` is
-        a copy that no longer lies in this file.
+        They are read again if touched. Dropping some pages only would not help: touching one page maps all of the page
+        cache's large folio around it. Does nothing where the system cannot do it.
         """
-        if self._map is None or not hasattr(mmap, "MADV_DONTNEED") or not rows.flags.c_contiguous:
-            return
-        first = _address(rows) - self._address
-        last = first + rows.nbytes
-        if not 0 <= first < last <= self.size:
-            return
-        # Whole pages, outwards: dropping a neighbour's clean pages only means they are read once more.
-        page = first - first % mmap.PAGESIZE
-        self._map.madvise(mmap.MADV_DONTNEED, page, last - page)
-
-
-def _address(array: NDArray[np.uint8]) -> int:
-    return int(array.__array_interface__["data"][0])
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from .. import _native
 from ..errors import ModelFileError
 from ..quant.blocks import dequantise
-from ..quant.tensor import Tensor
 from .ops import (
     Add,
     Attention,
@@ -41,12 +40,12 @@ class CompiledModel:
 def compile_plan(
     plan: Plan,
     threads: _native.ThreadPool,
-    release: Callable[[Tensor], None] = lambda tensor: None,
+    release: Callable[[], None] = lambda: None,
     progress: Callable[[int], None] = lambda packed_bytes: None,
 ) -> CompiledModel:
     """Pack the weights of ``plan`` and build its program, to run on ``threads``.
 
-    ``release`` is called with each tensor that has been packed, so that its pages can be given back; ``progress`` with
+    ``release`` is called whenever tensors have been read, so that the file's pages can be given back; ``progress`` with
     the bytes of each packed matrix. Raises :class:`ModelFileError` for a scale that is not finite, MemoryError.
     """
     matrices = pack_matrices(plan, threads, release, progress)
@@ -63,6 +62,7 @@ def compile_plan(
     writer = _ProgramWriter(plan, program, matrices)
     for op in graph.ops:
         writer.write(op)
+        release()  # a small norm weight maps megabytes of the file around it
     program.set_logits(writer.views[graph.logits])
     return CompiledModel(program, matrices)
 
@@ -70,7 +70,7 @@ def compile_plan(
 def pack_matrices(
     plan: Plan,
     threads: _native.ThreadPool,
-    release: Callable[[Tensor], None],
+    release: Callable[[], None],
     progress: Callable[[int], None],
 ) -> dict[Weights, _native.PackedMatrix]:
     """Pack every stack of weights of ``plan`` into one block of memory, in the order a step reads them."""
@@ -87,8 +87,7 @@ def pack_matrices(
                 f"{tensors[part].name} row {row}",
                 "a block's scale or offset is not finite; expected at most 65504 (fp16)",
             )
-        for tensor in tensors:
-            release(tensor)
+        release()
         progress(planned.bytes)
     return packed
 

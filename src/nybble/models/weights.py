@@ -46,7 +46,7 @@ class Weights:
         else:
             elements = tensor.rows.reshape(len(order), -1)
             self.taken[name] = replace(tensor, rows=elements[order].reshape(tensor.rows.shape))
-        self._checkpoint.release(tensor)
+        self._checkpoint.release()
 
     def refuse_leftovers(self) -> None:
         """Raise :class:`~nybble.errors.UnsupportedFeature` if the file has tensors that nobody took."""
