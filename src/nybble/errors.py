@@ -65,5 +65,9 @@ class NumericalError(NybbleError):
     """Logits were NaN or infinite; the message names the first op that produced one."""
 
 
+class BenchmarkFailed(NybbleError):
+    """Something could not be measured: a worker process ended early, or another engine is missing or failed."""
+
+
 class KernelUnavailable(NybbleError):
     """A kernel or instruction set was asked for that this CPU or build does not have."""

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from nybble import __version__
 from nybble.cli import app as application
-from nybble.cli import chat, explain, models, options, probe, run
+from nybble.cli import bench, chat, explain, models, options, probe, run
 from nybble.engine.llm import DEFAULT_MAX_TOKENS
 from nybble.engine.loading import LONGEST_DEFAULT_CONTEXT
 from nybble.graph.dispatch import Accuracy
@@ -27,6 +27,7 @@ EXAMPLES = {
     ("models", "remove"): models.REMOVE_EXAMPLES,
     ("explain",): explain.EXAMPLES,
     ("probe",): probe.EXAMPLES,
+    ("bench",): bench.EXAMPLES,
 }
 HEAVY = ("numpy", "tokenizers", "jinja2", "huggingface_hub", "nybble._native")
 

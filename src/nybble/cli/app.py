@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import chat, explain, models, probe, run
+from . import bench, chat, explain, models, probe, run
 
 EXAMPLES = ('nybble run "What is the capital of France?"', "nybble chat", "nybble models")
 
@@ -52,3 +52,4 @@ models.app.command(epilog=epilog(models.REMOVE_EXAMPLES))(models.remove)
 app.add_typer(models.app, name="models", epilog=epilog(models.EXAMPLES))
 app.command(epilog=epilog(explain.EXAMPLES))(explain.explain)
 app.command(epilog=epilog(probe.EXAMPLES))(probe.probe)
+app.command(epilog=epilog(bench.EXAMPLES))(bench.bench)

@@ -1,0 +1,152 @@
+"""``nybble bench``: how fast, beside what the machine could do and what others do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import BenchmarkFailed, InvalidParameter
+from . import bench_options, options
+from .bench_report import print_comparison, print_rivals, print_rows, sample_progress
+from .output import note, work_progress
+
+if TYPE_CHECKING:
+    from ..bench.benchmark import Contender
+    from ..bench.job import RandomModel
+
+EXAMPLES = (
+    "nybble bench",
+    "nybble bench MODEL.gguf -p 512 -n 128 -t 1,2 --depth 0,4096 --batch 1,8",
+    "nybble bench --save before.json",
+    "nybble bench --compare before.json",
+    "nybble bench --against llama-cpp --peer-python llama-cpp=venv/bin/python",
+    "nybble bench --shape qwen2.5-0.5b --bits 4 --block 128",
+)
+
+
+def bench(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)] = None,
+    prompts: bench_options.Prompts = "512",
+    generated: bench_options.Generated = "128",
+    pairs: bench_options.Pairs = None,
+    repeats: bench_options.Repeats = 5,
+    threads: bench_options.Threads = None,
+    processes: bench_options.Processes = 3,
+    depths: bench_options.Depths = "0",
+    batches: bench_options.Batches = "1",
+    output_format: bench_options.Format = "table",
+    save: bench_options.Save = None,
+    compare: bench_options.Compare = None,
+    plot: bench_options.Plot = None,
+    against: bench_options.Against = None,
+    peer_python: bench_options.PeerPython = None,
+    peer_model: bench_options.PeerModel = None,
+    shape: bench_options.Shape = None,
+    bits: bench_options.Bits = 4,
+    block: bench_options.Block = 32,
+    asymmetric: bench_options.Asymmetric = False,
+    accuracy: options.Accuracy = "int8",
+    offline: options.Offline = False,
+) -> None:
+    """Measure how fast a model reads prompts and generates, and what part of the machine's best that is.
+
+    Rows are medians over several fresh processes. The ceiling of a row is what reading the packed weights, or
+    multiplying them if that takes longer, would allow: at the bandwidth of the memory that holds them and at the peak
+    of the instruction set, both measured in the same process just before and after. Samples during which other
+    processes were busy do not count, unless all are such.
+    """
+    from ..bench import formats
+    from ..bench.benchmark import Settings, benchmark
+    from ..bench.cases import MOST_SEQUENCES, MOST_TOKENS, cross_product, parse_counts, parse_pairs
+    from ..graph.dispatch import Accuracy, selected_isa
+
+    # Mistakes are told before anything is fetched or measured.
+    formats.check_format(output_format)
+    cases = cross_product(
+        parse_counts(prompts, "--prompt", 0, MOST_TOKENS),
+        parse_counts(generated, "--generate", 0, MOST_TOKENS),
+        parse_pairs(pairs or ()),
+        parse_counts(depths, "--depth", 0, MOST_TOKENS),
+        parse_counts(batches, "--batch", 1, MOST_SEQUENCES),
+    )
+    counts = _thread_counts(threads)
+    old = None if compare is None else formats.read_rows(compare)
+    Accuracy.parse(accuracy)
+    selected_isa()
+    if plot is not None:
+        from ..bench.plot import check_plot
+
+        check_plot(plot)
+    random = _random_model(model, shape, bits, block, asymmetric)
+    contenders = _contenders(model, random, offline, against, peer_python or (), peer_model or ())
+    settings = Settings(contenders, random, cases, counts, repeats, processes, accuracy)
+    with sample_progress() as progress:
+        report = benchmark(settings, progress)
+    for line in report.notes:
+        note(line)
+    print_rows(report.rows, output_format)
+    print_rivals(report.rows, output_format)
+    if old is not None:
+        print_comparison(old, report.rows, output_format)
+    if save is not None:
+        save.write_text(formats.to_json(report.rows) + "\n", encoding="utf-8")
+    if plot is not None:
+        from ..bench.plot import draw
+
+        draw(report.rows, plot)
+
+
+def _thread_counts(threads: str | None) -> tuple[int, ...]:
+    from ..bench.cases import parse_counts
+    from ..engine.loading import MOST_THREADS
+    from ..machine.cpus import allowed_cpus
+
+    if threads is None:
+        return (allowed_cpus().count,)
+    return tuple(dict.fromkeys(parse_counts(threads, "--threads", 1, MOST_THREADS)))
+
+
+def _random_model(model: str | None, shape: str | None, bits: int, block: int, asymmetric: bool) -> RandomModel | None:
+    from ..bench.job import RandomModel
+    from ..bench.shapes import check_random_model
+
+    if shape is None:
+        return None
+    if model is not None:
+        raise InvalidParameter(f"both a model, {model}, and --shape {shape} are given; measure one of them")
+    random = RandomModel(shape, bits, block, asymmetric)
+    check_random_model(random)
+    return random
+
+
+def _contenders(
+    model: str | None,
+    random: RandomModel | None,
+    offline: bool,
+    against: str | None,
+    peer_python: list[str] | tuple[()],
+    peer_model: list[str] | tuple[()],
+) -> tuple[Contender, ...]:
+    from ..bench.benchmark import Contender
+    from ..bench.contenders import find_contenders, parse_peers, parse_places
+    from ..bench.job import OURS
+    from ..hub.resolve import resolve
+
+    names = () if against is None else parse_peers(against)
+    pythons = parse_places(peer_python, "--peer-python", names)
+    models = parse_places(peer_model, "--peer-model", names)
+    path: Path | None = None
+    if random is None:
+        with work_progress() as progress:
+            path = resolve(model, offline=offline, progress=progress)
+        ours = Contender(OURS, str(path.absolute()), path.stem)
+    else:
+        ours = Contender(OURS, "", random.name)
+    found, missing = find_contenders(names, pythons, models, path)
+    for line in missing:
+        note(line)
+    if names and not found:
+        raise BenchmarkFailed("none of the engines of --against can be measured")
+    return (ours, *found)
