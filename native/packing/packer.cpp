@@ -61,7 +61,7 @@ size_t pack_rows(PackedMatrix& matrix, size_t first_channel, const StoredRows& s
     SharedWork panels;
     std::atomic<size_t> bad_row{kAllFinite};
     threads.run([&](size_t) {
-        panels.share(last_panel - first_panel, 1, [&](size_t index) {
+        panels.share(last_panel - first_panel, threads.size(), [&](size_t index) {
             const size_t panel = first_panel + index;
             const size_t begin = std::max(panel * kPanelChannels, first_channel);
             const size_t end = std::min((panel + 1) * kPanelChannels, first_channel + stored.rows);

@@ -17,9 +17,6 @@ class WritingOp : public Op {
     View output_;
 };
 
-// Many small rows are claimed a few at a time; a single row is one task.
-size_t row_chunk(size_t rows, const Turn& turn) { return std::max<size_t>(1, rows / (turn.threads * 8)); }
-
 // Give `output` a row computed as fp32: in place, or by way of scratch when the buffer is quantised.
 template <typename Function>
 void write_row(Turn& turn, const View& output, size_t row, const Function& compute) {
@@ -40,7 +37,7 @@ class Embed final : public WritingOp {
         : WritingOp(std::move(label), output), table_(std::move(table)) {}
     void run(Turn& turn) const override {
         const FloatRows to = turn.floats(output_);
-        turn.work.share(turn.step.rows, row_chunk(turn.step.rows, turn), [&](size_t row) {
+        turn.work.share(turn.step.rows, turn.threads, [&](size_t row) {
             table_->decode_row(static_cast<size_t>(turn.step.tokens[row]), to.data + row * to.stride);
         });
     }
@@ -57,7 +54,7 @@ class RMSNorm final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_);
         const size_t rows = turn.rows_of(output_);
-        turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
+        turn.work.share(rows, turn.threads, [&](size_t row) {
             write_row(turn, output_, row, [&](float* to) {
                 turn.kernels.rms_norm(
                     {from.data + row * from.stride, weight_.data(), to, input_.width, weight_.size(), epsilon_});
@@ -77,7 +74,7 @@ class Quantise final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_);
         const size_t rows = turn.rows_of(output_);
-        turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
+        turn.work.share(rows, turn.threads, [&](size_t row) {
             turn.kernels.quantise(from.data + row * from.stride, input_.width, turn.slots[output_.slot].quantised, row);
         });
     }
@@ -106,9 +103,7 @@ class Linear final : public WritingOp {
         const size_t rows = turn.rows_of(output_), panels = weights_->panels();
         if (rows == 0) return;
         if (rows == 1) {
-            // Runs of panels are one stream of memory; a few runs a thread even out its pace.
-            const size_t run_length = std::max<size_t>(1, panels / (turn.threads * 8));
-            turn.work.share(panels, run_length,
+            turn.work.share(panels, turn.threads,
                             [&](size_t panel) { kernel_.run(arguments, panel, 0, 1, turn.scratch); });
             return;
         }
@@ -118,7 +113,7 @@ class Linear final : public WritingOp {
         const size_t wanted = std::max((rows + cached - 1) / cached, (turn.threads * 4 + panels - 1) / panels);
         const size_t runs = std::min(wanted, (rows + kLeastRows - 1) / kLeastRows);
         const size_t run_length = (rows + runs - 1) / runs;
-        turn.work.share(panels * runs, 1, [&](size_t task) {
+        turn.work.share(panels * runs, turn.threads, [&](size_t task) {
             const size_t begin = task / panels * run_length;
             const size_t end = std::min(begin + run_length, rows);
             if (begin < end) kernel_.run(arguments, task % panels, begin, end, turn.scratch);
@@ -151,7 +146,7 @@ class RotateAppend final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows query = turn.floats(query_), key = turn.floats(key_), value = turn.floats(value_);
         const FloatRows output = turn.floats(output_);
-        turn.work.share(turn.step.rows, row_chunk(turn.step.rows, turn), [&](size_t row) {
+        turn.work.share(turn.step.rows, turn.threads, [&](size_t row) {
             for (size_t at = 0; at < query_.width; at += head_dim_) {
                 turn_head(turn, row, query.data + row * query.stride + at, norms_.query,
                           output.data + row * output.stride + at);
@@ -226,7 +221,7 @@ class Attention final : public WritingOp {
                 end = begin;
             }
         }
-        turn.work.share(tiles.size() * kv_heads_, 1,
+        turn.work.share(tiles.size() * kv_heads_, turn.threads,
                         [&](size_t task) { attend(turn, tiles[task / kv_heads_], task % kv_heads_); });
     }
 
@@ -265,7 +260,7 @@ class SwiGLU final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows gate = turn.floats(gate_), up = turn.floats(up_);
         const size_t rows = turn.rows_of(output_);
-        turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
+        turn.work.share(rows, turn.threads, [&](size_t row) {
             write_row(turn, output_, row, [&](float* to) {
                 turn.kernels.swiglu(gate.data + row * gate.stride, up.data + row * up.stride, to, output_.width);
             });
@@ -283,7 +278,7 @@ class Add final : public WritingOp {
     void run(Turn& turn) const override {
         const FloatRows left = turn.floats(left_), right = turn.floats(right_), to = turn.floats(output_);
         const size_t rows = turn.rows_of(output_);
-        turn.work.share(rows, row_chunk(rows, turn), [&](size_t row) {
+        turn.work.share(rows, turn.threads, [&](size_t row) {
             for (size_t i = 0; i < output_.width; ++i) {
                 to.data[row * to.stride + i] = left.data[row * left.stride + i] + right.data[row * right.stride + i];
             }
@@ -299,7 +294,7 @@ class SelectOutputs final : public WritingOp {
     SelectOutputs(std::string label, View input, View output) : WritingOp(std::move(label), output), input_(input) {}
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_), to = turn.floats(output_);
-        turn.work.share(turn.step.outputs, row_chunk(turn.step.outputs, turn), [&](size_t output) {
+        turn.work.share(turn.step.outputs, turn.threads, [&](size_t output) {
             const auto row = static_cast<size_t>(turn.step.output_rows[output]);
             std::memcpy(to.data + output * to.stride, from.data + row * from.stride, input_.width * sizeof(float));
         });

@@ -20,16 +20,20 @@ class SharedWork {
         complete_.store(0, std::memory_order_relaxed);
     }
 
-    // Call function(task) for tasks nobody has claimed yet, `chunk` successive ones at a time; return when all are
-    // done. Every thread must give the same `tasks`.
+    // Call function(task) for tasks nobody has claimed yet; return when all are done. Every thread must give the same
+    // `tasks` and `threads`. Runs of successive tasks are claimed, long ones first: whoever claims next takes a part of
+    // what is left, so that each thread reads memory in long streams and all of them end together.
     template <typename Function>
-    void share(size_t tasks, size_t chunk, const Function& function) {
+    void share(size_t tasks, size_t threads, const Function& function) {
         if (tasks == 0) return;
-        size_t mine = 0;
-        for (size_t begin; (begin = next_.fetch_add(chunk, std::memory_order_relaxed)) < tasks;) {
-            const size_t end = begin + chunk < tasks ? begin + chunk : tasks;
+        size_t mine = 0, begin = next_.load(std::memory_order_relaxed);
+        while (begin < tasks) {
+            const size_t left = tasks - begin, part = left / (2 * threads);
+            const size_t end = begin + (part == 0 ? 1 : part);
+            if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
             for (size_t task = begin; task < end; ++task) function(task);
             mine += end - begin;
+            begin = next_.load(std::memory_order_relaxed);
         }
         if (mine != 0 && done_.fetch_add(mine, std::memory_order_acq_rel) + mine == tasks) {
             complete_.store(1, std::memory_order_release);
