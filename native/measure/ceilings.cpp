@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 
+#include "base/memory.hpp"
 #include "kernels/registry.hpp"
 
 namespace nybble {
@@ -14,15 +16,17 @@ using Clock = std::chrono::steady_clock;
 
 // Passes are at least this long: starting the threads costs microseconds.
 constexpr double kShortestPass = 2e-3;
-constexpr size_t kLeastBytes = size_t{32} << 20;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Seconds of each of the passes that all threads make together within about `seconds`, at least three; sorted.
-std::vector<double> time_passes(ThreadPool& threads, double seconds, const std::function<void(size_t thread)>& pass) {
+// `prepare` runs before each and is not timed.
+std::vector<double> time_passes(ThreadPool& threads, double seconds, const std::function<void(size_t thread)>& prepare,
+                                const std::function<void(size_t thread)>& pass) {
     const Clock::time_point begin = Clock::now();
     std::vector<double> passes;
     while (passes.size() < 3 || seconds_since(begin) < seconds) {
+        threads.run(prepare);
         const Clock::time_point start = Clock::now();
         threads.run(pass);
         passes.push_back(seconds_since(start));
@@ -56,7 +60,7 @@ double peak(ThreadPool& threads, double seconds, size_t products, const std::fun
         use(loop(rounds));
         taken = seconds_since(start);
     }
-    const double fastest = time_passes(threads, seconds, [&](size_t) { use(loop(rounds)); }).front();
+    const double fastest = time_passes(threads, seconds, [](size_t) {}, [&](size_t) { use(loop(rounds)); }).front();
     return static_cast<double>(products * rounds * threads.size()) / fastest;
 }
 
@@ -71,22 +75,23 @@ PeakOperands operands() {
 
 }  // namespace
 
-double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, double seconds) {
+double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, size_t cache_bytes, double seconds) {
     size_t total = 0;
     for (const Extent& extent : extents) total += extent.bytes;
     if (total == 0) return 0.0;
     const PeakKernels& kernels = peak_kernels(available_isas().front());
-    const size_t repeats = std::max<size_t>(1, kLeastBytes / total);
-    const std::vector<double> passes = time_passes(threads, seconds, [&](size_t thread) {
-        const size_t begin = total / threads.size() * thread;
-        const size_t end = thread + 1 == threads.size() ? total : total / threads.size() * (thread + 1);
-        for (size_t repeat = 0; repeat < repeats; ++repeat) {
-            for_each_part(extents, begin, end, [&](const uint8_t* data, size_t bytes) {
-                use(kernels.read(data, bytes / kReadBytes * kReadBytes));
-            });
-        }
-    });
-    return static_cast<double>(total * repeats) / passes[passes.size() / 2];
+    const auto read = [&](const uint8_t* data, size_t bytes) {
+        use(kernels.read(data, bytes / kReadBytes * kReadBytes));
+    };
+    const Memory others(2 * cache_bytes, Pages::small);
+    if (cache_bytes != 0) std::memset(others.data(), 1, others.bytes());
+    const std::vector<double> passes = time_passes(
+        threads, seconds, [&](size_t) { read(others.data(), others.bytes()); },
+        [&](size_t thread) {
+            const size_t part = total / threads.size(), begin = part * thread;
+            for_each_part(extents, begin, thread + 1 == threads.size() ? total : begin + part, read);
+        });
+    return static_cast<double>(total) / passes[passes.size() / 2];
 }
 
 double int8_peak(ThreadPool& threads, Isa isa, double seconds) {

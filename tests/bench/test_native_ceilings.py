@@ -14,20 +14,21 @@ SECONDS = 0.005
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_bandwidth_of_memory(threads: int) -> None:
     """Guards against passes that read nothing, or that threads share wrongly."""
-    assert 1e7 < _native.measure_memory_bandwidth(pool(threads), 1 << 20, SECONDS) < 1e13
+    assert 1e7 < _native.measure_memory_bandwidth(pool(threads), 1 << 20, 1 << 20, SECONDS) < 1e13
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("shapes", [[(1, 1)], [(33, 7), (5, 130)], [(200, 300)] * 3])
-def test_bandwidth_of_weights(threads: int, shapes: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize("cache", [0, 1000])
+def test_bandwidth_of_weights(threads: int, shapes: list[tuple[int, int]], cache: int) -> None:
     """Guards against reading beside the weights (under a sanitizer), and against parts too small for all threads."""
     matrices = [pack(float_tensor(np.ones(shape))) for shape in shapes]
-    assert 1e7 < _native.measure_weights_bandwidth(pool(threads), matrices, SECONDS) < 1e13
+    assert 0 < _native.measure_weights_bandwidth(pool(threads), matrices, cache, SECONDS) < 1e13
 
 
 def test_no_weights_have_no_bandwidth() -> None:
-    assert _native.measure_weights_bandwidth(pool(), [], SECONDS) == 0
-    assert _native.measure_memory_bandwidth(pool(), 0, SECONDS) == 0
+    assert _native.measure_weights_bandwidth(pool(), [], 0, SECONDS) == 0
+    assert _native.measure_memory_bandwidth(pool(), 0, 0, SECONDS) == 0
 
 
 @pytest.mark.parametrize("isa", ISAS)

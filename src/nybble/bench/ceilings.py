@@ -19,8 +19,11 @@ READ_SECONDS = 0.1
 PEAK_SECONDS = 0.03
 """How long each is measured. The median pass counts for bandwidth, the fastest for peaks."""
 
-LEAST_BYTES = 256 << 20
-"""Bytes read to measure bandwidth; more where caches are so large that these would stay in them."""
+READ_BYTES = 256 << 20
+"""Bytes read to measure bandwidth where there are no weights to read."""
+
+USUAL_CACHE = 32 << 20
+"""Taken to be the largest cache where the kernel does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,16 @@ def measure_peaks(threads: _native.ThreadPool, isa: str) -> tuple[float, float]:
     )
 
 
+def largest_cache(machine: MachineDescription) -> int:
+    """Bytes of the largest cache; bandwidth is that of memory behind it."""
+    return max((cache.bytes for cache in machine.caches), default=USUAL_CACHE)
+
+
 def measure_ceilings(threads: int, isa: str, machine: MachineDescription) -> Ceilings:
     """Measure now, the bandwidth on memory taken for it."""
-    largest_cache = max((cache.bytes for cache in machine.caches), default=0)
-    size = min(max(LEAST_BYTES, 8 * largest_cache), machine.memory_available.bytes // 4)
+    size = min(READ_BYTES, machine.memory_available.bytes // 4)
     pool = _native.ThreadPool(threads)
-    bandwidth = _native.measure_memory_bandwidth(pool, size, READ_SECONDS)
+    bandwidth = _native.measure_memory_bandwidth(pool, size, largest_cache(machine), READ_SECONDS)
     return Ceilings(threads, isa, bandwidth, *measure_peaks(pool, isa))
 
 

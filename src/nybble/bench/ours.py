@@ -17,9 +17,10 @@ from ..graph.compile import compile_plan
 from ..graph.dispatch import Accuracy, selected_isa
 from ..graph.ops import Linear
 from ..graph.plan import Plan, plan
+from ..machine.description import describe
 from ..machine.memory import available_memory
 from ..models.build import build_graph
-from .ceilings import READ_SECONDS, measure_peaks
+from .ceilings import READ_SECONDS, largest_cache, measure_peaks
 from .job import Job
 from .shapes import random_checkpoint
 from .subject import SteppingSubject
@@ -46,6 +47,7 @@ class NybbleSubject(SteppingSubject):
         super().__init__(planned.graph.vocabulary)
         self.facts = _facts(checkpoint, planned)
         self._isa = planned.isa
+        self._cache_bytes = largest_cache(describe())
         self._shape = (planned.graph.layers, planned.graph.kv_heads, planned.graph.head_dim)
         self._threads = _native.ThreadPool(threads)
         compiled = compile_plan(planned, self._threads, checkpoint.release)
@@ -77,7 +79,7 @@ class NybbleSubject(SteppingSubject):
 
     def ceilings(self) -> Mapping[str, float]:
         """The bandwidth of the memory that holds the weights of the linears, and the peaks of the instruction set."""
-        bandwidth = _native.measure_weights_bandwidth(self._threads, self._matrices, READ_SECONDS)
+        bandwidth = _native.measure_weights_bandwidth(self._threads, self._matrices, self._cache_bytes, READ_SECONDS)
         int8_peak, fp32_peak = measure_peaks(self._threads, self._isa)
         return {"read_bandwidth": bandwidth, "int8_peak": int8_peak, "fp32_peak": fp32_peak}
 
