@@ -217,6 +217,13 @@ void bind_programs(nb::module_& m) {
                 cache.set_length(length);
             },
             "length"_a);
+    m.def(
+        "slot_bytes",
+        [](size_t width, bool per_output, size_t block, size_t rows, size_t outputs) {
+            return slot_bytes(Slot{width, per_output, block}, rows, outputs);
+        },
+        "width"_a, "per_output"_a, "block"_a, "rows"_a, "outputs"_a,
+        "Bytes a slot of a program takes in a step of that many tokens and outputs.");
     nb::class_<PyProgram>(m, "Program")
         .def(nb::init<std::shared_ptr<ThreadPool>, const std::string&, size_t, size_t, size_t, size_t,
                       std::vector<double>>(),

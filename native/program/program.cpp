@@ -14,14 +14,14 @@ namespace {
 // Rows start on cache lines, so that threads which write neighbouring rows do not share one.
 size_t float_stride(const Slot& slot) { return round_up(slot.width, kCacheLine / sizeof(float)); }
 
+}  // namespace
+
 size_t slot_bytes(const Slot& slot, size_t rows, size_t outputs) {
     const size_t slot_rows = slot.per_output ? outputs : rows;
     if (slot.block != 0) return quantised_rows_bytes(slot.width, slot.block, slot_rows);
     // Kernels read whole vectors past the last row's end: one spare line.
     return float_stride(slot) * slot_rows * sizeof(float) + kCacheLine;
 }
-
-}  // namespace
 
 Program::Program(std::shared_ptr<ThreadPool> threads, Isa isa, std::vector<double> inverse_frequencies)
     : threads_(std::move(threads)), kernels_(row_kernels(isa)), inverse_frequencies_(std::move(inverse_frequencies)) {}

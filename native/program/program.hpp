@@ -33,6 +33,9 @@ struct Slot {
     QuantisedRows quantised{};
 };
 
+// Bytes a slot takes in a step of that many tokens and outputs.
+size_t slot_bytes(const Slot& slot, size_t rows, size_t outputs);
+
 // New tokens of one sequence within a step.
 struct Span {
     KVCache* cache;

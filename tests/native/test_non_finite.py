@@ -70,13 +70,18 @@ def linear(tensor: Tensor, x: float = 1.0, bias: float | None = None, residual: 
 
 
 def attention(
-    label: str, query: float = 1.0, key: float = 1.0, value: float = 1.0, norms: float | None = None
+    label: str,
+    query: float = 1.0,
+    key: float = 1.0,
+    one_key: float = 1.0,
+    value: float = 1.0,
+    norms: float | None = None,
 ) -> Build:
-    """One head of 32; ``label`` says which op is the culprit."""
+    """One head of 32; ``label`` says which op is the culprit. ``one_key`` and ``value`` are one feature of one token."""
 
     def build(program: OpProgram, isa: str) -> int:
         names = {"append": "append", "attention": "attention", label: "culprit"}
-        views = program.given(query * ONES, key * ONES, spoilt(ONES, value))
+        views = program.given(query * ONES, spoilt(key * ONES, one_key * key), spoilt(ONES, value))
         weights = None if norms is None else spoilt(ONES[0], norms)
         turned, output = program.new(32), program.new(32)
         program.native.rotate_append(names["append"], 0, *views, turned, None, weights, 1e-5)
@@ -125,6 +130,7 @@ CASES: dict[str, Build] = {
     "an int8 sum that overflows in its residual": linear(quantised(StorageType.Q8_0, 1e4), x=3e31, residual=3.4e38),
     "a key beyond fp16": attention("append", key=1e5),
     "a value beyond fp16": attention("append", value=-1e5),
+    "a key beyond fp16 that would score -infinity": attention("append", query=-1.0, one_key=1e5),
     "NaN in a key's norm": attention("append", norms=NAN),
     "scores that overflow": attention("attention", query=1e35, key=6e4),
     "a gate that overflows": swiglu(1e30, 1e30),

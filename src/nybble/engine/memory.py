@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .. import _native
 from ..errors import InsufficientMemory
 from ..graph.plan import Plan
-from ..graph.slots import SlotShape, assign_slots
+from ..graph.slots import assign_slots
 from ..machine.memory import MemoryAvailable
 
 RUNTIME_BYTES = 60 << 20
@@ -15,9 +15,6 @@ RUNTIME_BYTES = 60 << 20
 
 TOKEN_BYTES = 400
 """What a tokenizer takes for each token of its vocabulary: 380 to 415 bytes with 49,000 to 152,000 of them."""
-
-CACHE_LINE = 64
-"""Bytes to which rows of activations are padded."""
 
 SMALLEST_CONTEXT = 512
 """A default context is not made shorter than this to fit memory."""
@@ -42,9 +39,10 @@ class MemoryNeeded:
 def memory_needed(plan: Plan, context_length: int, step_tokens: int) -> MemoryNeeded:
     """What ``plan`` takes with one sequence of ``context_length`` and steps of up to ``step_tokens`` tokens."""
     graph = plan.graph
-    activations = 0
-    for shape in assign_slots(graph).shapes:
-        activations += _row_bytes(shape) * (1 if shape.per_output else step_tokens)
+    activations = sum(
+        _native.slot_bytes(shape.width, shape.per_output, shape.block, step_tokens, 1)
+        for shape in assign_slots(graph).shapes
+    )
     kv_cache = _native.KVCache.bytes_for(graph.layers, graph.kv_heads, graph.head_dim, context_length)
     runtime = RUNTIME_BYTES + TOKEN_BYTES * graph.vocabulary
     return MemoryNeeded(plan.weight_bytes, kv_cache, activations, runtime, context_length)
@@ -68,17 +66,6 @@ def fitting_context(
             "lower the context length (--context) or use a smaller model"
         )
     return needed
-
-
-def _row_bytes(shape: SlotShape) -> int:
-    """Memory for one row of a slot, as native/kernels/quantised_rows.cpp and native/program/program.cpp lay it out.
-
-    Of int8 activations each block has its codes and 36 bytes for a scale, two sums and two outliers.
-    """
-    if shape.block == 0:
-        return 4 * shape.width + CACHE_LINE
-    blocks = -(-shape.width // shape.block)
-    return (shape.block + 36) * blocks + 2 * CACHE_LINE
 
 
 def _mb(size: int) -> str:
