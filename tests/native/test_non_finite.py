@@ -77,7 +77,7 @@ def attention(
     value: float = 1.0,
     norms: float | None = None,
 ) -> Build:
-    """One head of 32; ``label`` says which op is the culprit. ``one_key`` and ``value`` are one feature of one token."""
+    """One head of 32; ``label`` is the culprit. ``one_key`` and ``value`` are one feature of one token."""
 
     def build(program: OpProgram, isa: str) -> int:
         names = {"append": "append", "attention": "attention", label: "culprit"}
