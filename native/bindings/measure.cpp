@@ -31,9 +31,9 @@ double memory_bandwidth(ThreadPool& threads, size_t bytes, size_t cache_bytes, d
 void bind_measure(nb::module_& m) {
     m.def("measure_weights_bandwidth", &weights_bandwidth, "threads"_a, "matrices"_a, "cache_bytes"_a, "seconds"_a,
           "Bytes per second at which `threads` read the memory that holds `matrices`, none of it in caches of "
-          "`cache_bytes`; the median pass.");
+          "`cache_bytes`; the fastest pass.");
     m.def("measure_memory_bandwidth", &memory_bandwidth, "threads"_a, "bytes"_a, "cache_bytes"_a, "seconds"_a,
-          "Bytes per second at which `threads` read so many bytes of new memory in huge pages; the median pass.");
+          "Bytes per second at which `threads` read so many bytes of new memory in huge pages; the fastest pass.");
     m.def(
         "measure_int8_peak",
         [](ThreadPool& threads, const std::string& isa, double seconds) {

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "base/memory.hpp"
 #include "kernels/registry.hpp"
+#include "threads/shared_work.hpp"
 
 namespace nybble {
 namespace {
@@ -17,22 +19,24 @@ using Clock = std::chrono::steady_clock;
 // Passes are at least this long: starting the threads costs microseconds.
 constexpr double kShortestPass = 2e-3;
 
+// What a thread reads before it asks for more: a late thread delays the others by this at most.
+constexpr size_t kPartBytes = size_t{1} << 20;
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Seconds of each of the passes that all threads make together within about `seconds`, at least three; sorted.
+// Seconds of the fastest of the passes that all threads make together within about `seconds`; at least three.
 // `prepare` runs before each and is not timed.
-std::vector<double> time_passes(ThreadPool& threads, double seconds, const std::function<void(size_t thread)>& prepare,
-                                const std::function<void(size_t thread)>& pass) {
+double fastest_pass(ThreadPool& threads, double seconds, const std::function<void(size_t thread)>& prepare,
+                    const std::function<void(size_t thread)>& pass) {
     const Clock::time_point begin = Clock::now();
-    std::vector<double> passes;
-    while (passes.size() < 3 || seconds_since(begin) < seconds) {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (int passes = 0; passes < 3 || seconds_since(begin) < seconds; ++passes) {
         threads.run(prepare);
         const Clock::time_point start = Clock::now();
         threads.run(pass);
-        passes.push_back(seconds_since(start));
+        fastest = std::min(fastest, seconds_since(start));
     }
-    std::sort(passes.begin(), passes.end());
-    return passes;
+    return fastest;
 }
 
 // Calls function(data, bytes) for what lies in begin..end when the extents are laid end to end.
@@ -60,7 +64,7 @@ double peak(ThreadPool& threads, double seconds, size_t products, const std::fun
         use(loop(rounds));
         taken = seconds_since(start);
     }
-    const double fastest = time_passes(threads, seconds, [](size_t) {}, [&](size_t) { use(loop(rounds)); }).front();
+    const double fastest = fastest_pass(threads, seconds, [](size_t) {}, [&](size_t) { use(loop(rounds)); });
     return static_cast<double>(products * rounds * threads.size()) / fastest;
 }
 
@@ -85,13 +89,18 @@ double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, s
     };
     const Memory others(2 * cache_bytes, Pages::small);
     if (cache_bytes != 0) std::memset(others.data(), 1, others.bytes());
-    const std::vector<double> passes = time_passes(
-        threads, seconds, [&](size_t) { read(others.data(), others.bytes()); },
-        [&](size_t thread) {
-            const size_t part = total / threads.size(), begin = part * thread;
-            for_each_part(extents, begin, thread + 1 == threads.size() ? total : begin + part, read);
+    const size_t parts = (total + kPartBytes - 1) / kPartBytes;
+    SharedWork work;
+    const auto evict = [&](size_t thread) {
+        read(others.data(), others.bytes());
+        if (thread == 0) work.reset();
+    };
+    const auto pass = [&](size_t) {
+        work.share(parts, threads.size(), [&](size_t part) {
+            for_each_part(extents, part * kPartBytes, std::min(total, (part + 1) * kPartBytes), read);
         });
-    return static_cast<double>(total) / passes[passes.size() / 2];
+    };
+    return static_cast<double>(total) / fastest_pass(threads, seconds, evict, pass);
 }
 
 double int8_peak(ThreadPool& threads, Isa isa, double seconds) {

@@ -15,9 +15,9 @@ struct Extent {
     size_t bytes;
 };
 
-// Passes over all of `extents` for about that many seconds, every thread reading one contiguous part with the widest
-// loads this CPU has, after it has read twice `cache_bytes` of other memory: none of it comes from a cache. Bytes per
-// second of the median pass; 0 if there is nothing to read.
+// Passes over all of `extents` for about that many seconds, with the widest loads this CPU has, and after every thread
+// has read twice `cache_bytes` of other memory: nothing comes from a cache. Bytes per second of the fastest pass; 0 if
+// there is nothing to read.
 double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, size_t cache_bytes, double seconds);
 
 // int8 multiply-adds per second of the linears' inner loop on `isa`, operands in the L1 cache; the fastest pass.

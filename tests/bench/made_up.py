@@ -20,6 +20,7 @@ FACTS = {
         "body": {"bytes": 80, "int8_products": 100, "fp32_products": 0},
         "head": {"bytes": 20, "int8_products": 50, "fp32_products": 0},
         "kv_bytes": 2.0,
+        "step_rows": 512,
     },
 }
 ORIGIN = Provenance("a processor", "1.2.3", "abcdef", "2026-01-01T00:00:00+00:00")

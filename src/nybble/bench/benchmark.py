@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .cases import Case
-from .job import OURS, Job, RandomModel
+from .job import OURS, Job, Operation, RandomModel
 from .processes import Outcome, run_worker
 from .provenance import provenance
 from .row import Row, build_row
@@ -37,6 +37,7 @@ class Settings:
     repeats: int
     processes: int
     accuracy: str
+    operation: Operation | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +81,7 @@ def _job(settings: Settings, contender: Contender, threads: int) -> Job:
         accuracy=settings.accuracy,
         cases=settings.cases,
         repeats=settings.repeats,
+        operation=settings.operation,
     )
 
 

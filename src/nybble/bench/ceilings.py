@@ -17,7 +17,7 @@ from ..machine.description import MachineDescription
 
 READ_SECONDS = 0.1
 PEAK_SECONDS = 0.03
-"""How long each is measured. The median pass counts for bandwidth, the fastest for peaks."""
+"""How long each is measured; the fastest pass counts."""
 
 READ_BYTES = 256 << 20
 """Bytes read to measure bandwidth where there are no weights to read."""

@@ -122,7 +122,10 @@ def _machine_rate(row: Row) -> str:
     """What the machine can do of it."""
     if row.bound == "memory":
         return f"{row.read_bandwidth:.1f} GB/s"
-    return "-" if row.bound is None else f"{row.int8_peak:.0f} GOP/s"
+    if row.gigaoperations_per_second is None or row.ceiling_tokens_per_second is None:
+        return "-"
+    # What is computed in fp32 counts at the peak of that.
+    return f"{row.gigaoperations_per_second / row.tokens_per_second * row.ceiling_tokens_per_second:.0f} GOP/s"
 
 
 def _markdown_cell(text: str) -> str:

@@ -31,10 +31,27 @@ class RandomModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Operation:
+    """A linear of ``n`` outputs from ``k`` features on its own, with random weights in blocks."""
+
+    n: int
+    k: int
+    bits: int
+    block: int
+    asymmetric: bool
+
+    @property
+    def name(self) -> str:
+        """``linear 2048x6144 W4B32``: features, outputs and format."""
+        return f"linear {self.k}x{self.n} W{self.bits}B{self.block}{'A' if self.asymmetric else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """All ``cases`` of one engine with one number of threads, ``repeats`` samples of each, in one process.
 
-    ``model`` is a path, or empty for the ``random`` one.
+    ``model`` is a path, or empty for the ``random`` one. Of an ``operation``, the engine is a kernel and the prompt of
+    a case is the number of rows.
     """
 
     engine: str
@@ -44,6 +61,7 @@ class Job:
     accuracy: str
     cases: tuple[Case, ...]
     repeats: int
+    operation: Operation | None = None
 
     def to_json(self) -> str:
         """One line."""
@@ -53,6 +71,10 @@ class Job:
     def from_json(cls, text: str) -> Job:
         """The job that :meth:`to_json` wrote."""
         fields: dict[str, Any] = json.loads(text)
-        random = fields.pop("random")
-        cases = tuple(Case(**case) for case in fields.pop("cases"))
-        return cls(random=None if random is None else RandomModel(**random), cases=cases, **fields)
+        random, operation = fields.pop("random"), fields.pop("operation")
+        return cls(
+            random=None if random is None else RandomModel(**random),
+            operation=None if operation is None else Operation(**operation),
+            cases=tuple(Case(**case) for case in fields.pop("cases")),
+            **fields,
+        )

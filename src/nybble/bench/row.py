@@ -193,14 +193,10 @@ def _against_ceilings(
 
 
 def _combined(ceilings: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean bandwidth before and after, and the higher peaks: only neighbours can lower those."""
-    return {
-        "read_bandwidth": statistics.fmean(found["read_bandwidth"] for found in ceilings),
-        "int8_peak": max(found["int8_peak"] for found in ceilings),
-        "fp32_peak": max(found["fp32_peak"] for found in ceilings),
-    }
+    """The higher of before and after: neighbours can only have lowered what was measured."""
+    return {name: max(found[name] for found in ceilings) for name in ("read_bandwidth", "int8_peak", "fp32_peak")}
 
 
 def parse_work(facts: Mapping[str, Any]) -> Work:
     """The :class:`Work` that ``dataclasses.asdict`` made ``facts`` of."""
-    return Work(LinearWork(**facts["body"]), LinearWork(**facts["head"]), facts["kv_bytes"])
+    return Work(LinearWork(**facts["body"]), LinearWork(**facts["head"]), facts["kv_bytes"], facts["step_rows"])

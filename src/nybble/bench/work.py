@@ -45,12 +45,14 @@ class Work:
     """The linears of all layers (``body``), and the output ``head`` that is computed for outputs only.
 
     That the last layer leaves out what no output needs is not taken into account: it is our gain. ``kv_bytes`` is what
-    one position of the KV cache takes. Embedding rows and norms do not count.
+    one position of the KV cache takes. Embedding rows and norms do not count. ``step_rows`` is
+    the most tokens of a prompt computed in one step.
     """
 
     body: LinearWork
     head: LinearWork
     kv_bytes: float
+    step_rows: int = STEP_TOKENS
 
     def seconds(self, case: Case, ceilings: Mapping[str, float], *, with_kv: bool) -> float:
         """The least time for ``case``: each step's reading or multiplying, whichever takes longer.
@@ -58,27 +60,27 @@ class Work:
         ``ceilings`` has the names of :class:`~nybble.bench.ceilings.Ceilings`. Attention and all that is not linear is
         taken to cost nothing, but for the KV cache read while generating if ``with_kv``.
         """
-        return sum(count * max(self._times(step, ceilings, with_kv)) for step, count in steps(case))
+        return sum(count * max(self._times(step, ceilings, with_kv)) for step, count in steps(case, self.step_rows))
 
     def bound(self, case: Case, ceilings: Mapping[str, float]) -> str:
         """What takes more of the least time for ``case``: ``memory`` or ``arithmetic``."""
-        times = [(*self._times(step, ceilings, False), count) for step, count in steps(case)]
+        times = [(*self._times(step, ceilings, False), count) for step, count in steps(case, self.step_rows)]
         reading = sum(count * read for read, multiplied, count in times if read >= multiplied)
         multiplying = sum(count * multiplied for read, multiplied, count in times if read < multiplied)
         return "memory" if reading >= multiplying else "arithmetic"
 
     def weight_bytes(self, case: Case) -> float:
         """Packed bytes read for ``case``, per token."""
-        return sum(count * self._bytes(step, False) for step, count in steps(case)) / case.tokens
+        return sum(count * self._bytes(step, False) for step, count in steps(case, self.step_rows)) / case.tokens
 
     def cache_bytes(self, case: Case) -> float:
         """Bytes of the KV cache read while generating, per token."""
-        return sum(count * self.kv_bytes * step.positions for step, count in steps(case)) / case.tokens
+        return sum(count * self.kv_bytes * step.positions for step, count in steps(case, self.step_rows)) / case.tokens
 
     def products(self, case: Case) -> float:
         """Multiply-adds of the linears, per token."""
         total = 0
-        for step, count in steps(case):
+        for step, count in steps(case, self.step_rows):
             products = self._products(step)
             total += count * (products.int8_products + products.fp32_products)
         return total / case.tokens
@@ -101,13 +103,13 @@ class Work:
         )
 
 
-def steps(case: Case) -> Iterator[tuple[Step, int]]:
+def steps(case: Case, step_rows: int) -> Iterator[tuple[Step, int]]:
     """The steps of ``case``, each with how often it occurs; the KV positions are those of the mean step.
 
     Those a prompt reads are not counted: each is used for many rows.
     """
-    for begin in range(0, case.prompt, STEP_TOKENS):
-        rows = min(STEP_TOKENS, case.prompt - begin)
+    for begin in range(0, case.prompt, step_rows):
+        rows = min(step_rows, case.prompt - begin)
         yield Step(rows, 1 if begin + rows == case.prompt else 0, 0), 1
     if case.generated:
         positions = case.depth + case.prompt + (case.generated + 1) / 2

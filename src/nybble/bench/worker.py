@@ -40,7 +40,10 @@ def main() -> int:
 
 def load_subject(job: Job) -> Subject:
     """The engine of the job with its model. Each engine is a module with a function ``load(job)``."""
-    module = "ours" if job.engine == OURS else f"peers.{job.engine.replace('-', '_')}"
+    if job.operation is not None:
+        module = "linear"
+    else:
+        module = "ours" if job.engine == OURS else f"peers.{job.engine.replace('-', '_')}"
     subject: Subject = importlib.import_module(f".{module}", __package__).load(job)
     return subject
 
