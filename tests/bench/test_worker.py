@@ -121,7 +121,7 @@ def test_no_such_python(model: Path, tmp_path: Path) -> None:
 def test_an_interrupt_ends_the_worker(model: Path, tmp_path: Path) -> None:
     """Guards against workers that go on measuring when nobody waits for them any more."""
     pid = tmp_path / "pid"
-    sample = json.dumps({"event": "sample", "case": 0, "seconds": 1, "others": 0, "busy": False})
+    sample = json.dumps({"event": "sample", "case": 0})
     endless = script(tmp_path / "python", f"echo $$ > {pid}; echo '{sample}'; exec sleep 60")
 
     def interrupt() -> None:

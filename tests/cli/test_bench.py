@@ -110,6 +110,8 @@ def test_nobody_to_compare_with(nybble: Nybble, model: Path, tmp_path: Path) -> 
         (("--against", "llama"), "llama-cpp"),
         (("--peer-python", "llama-cpp=x"), "--peer-python"),
         (("--against", "mnn", "--peer-model", "mnn=missing"), "--peer-model"),
+        (("--op", "matmul"), "linear"),
+        (("--op", "linear"), "without a model"),
         (("--shape", "gpt-9"), "qwen2.5-0.5b"),
         (("--shape", "smollm2-135m", "--bits", "5"), "4 and 8 bits"),
         (("--shape", "smollm2-135m", "--block", "48"), "blocks of 16"),
@@ -123,6 +125,33 @@ def test_mistakes_are_told_before_anything_is_measured(
     outcome = nybble("bench", *of_model, *arguments)
     assert outcome.code == 2
     assert named in outcome.error
+
+
+def test_an_op(nybble: Nybble, monkeypatch: pytest.MonkeyPatch) -> None:
+    op = ("--op", "linear", "-M", "1,4", "-K", "64", "-N", "96", "--bits", "8", "--asym", "-r", "2", "--processes", "1")
+    monkeypatch.setenv("NYBBLE_ISA", "portable")
+    outcome = nybble("bench", *op, "-t", "1")
+    assert outcome.code == 0
+    lines = outcome.output.splitlines()
+    assert lines[0].split()[:4] == ["KERNEL", "M", "THREADS", "TIME"]
+    assert [line.split()[:3] for line in lines[1:-2]] == [
+        [f"linear_w8_{activations}_panel32_portable", rows, "1"]
+        for rows in ("1", "4")
+        for activations in ("int8", "f32")
+    ]
+    assert lines[-1].startswith("linear 64x96 W8B32A; ")
+    rows = json.loads(nybble("bench", *op, "-t", "1", "-o", "json").output)
+    assert [row["test"] for row in rows] == ["M=1", "M=1", "M=4", "M=4"]
+    assert all(row["share"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(("-M", "0"), "--rows"), (("--bits", "3"), "4 and 8 bits"), (("--shape", "smollm2-135m"), "--shape")],
+)
+def test_mistakes_about_an_op(nybble: Nybble, arguments: tuple[str, ...], named: str) -> None:
+    outcome = nybble("bench", "--op", "linear", *arguments)
+    assert outcome.code == 2 and named in outcome.error
 
 
 def test_a_model_and_a_shape(nybble: Nybble, model: Path) -> None:

@@ -10,22 +10,28 @@ from ..errors import InvalidParameter
 MOST_TOKENS = 1 << 20
 MOST_SEQUENCES = 1024
 
+OPERATION_TEST = "M="
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """``prompt`` tokens computed at once with the logits of the last, then ``generated`` ones computed one by one.
 
     Before them lie ``depth`` tokens that are not timed. ``batch`` sequences generate together, a token each per step.
+    Of an operation on its own, ``prompt`` is the number of rows.
     """
 
     prompt: int
     generated: int
     depth: int = 0
     batch: int = 1
+    is_operation: bool = False
 
     @property
     def test(self) -> str:
-        """``pp512``, ``tg128`` or ``pg512+128``, as users of llama-bench know them."""
+        """``pp512``, ``tg128`` or ``pg512+128``, as users of llama-bench know them; ``M=512`` for an op."""
+        if self.is_operation:
+            return f"{OPERATION_TEST}{self.prompt}"
         if not self.generated:
             return f"pp{self.prompt}"
         return f"pg{self.prompt}+{self.generated}" if self.prompt else f"tg{self.generated}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidParameter
+from .cases import OPERATION_TEST
 from .row import Row
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
@@ -72,6 +73,8 @@ def _parse_row(entry: dict[str, Any]) -> Row:
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Titles (``>`` behind those of numbers) and cells for people; columns that say nothing are left out."""
+    if rows and all(row.test.startswith(OPERATION_TEST) for row in rows):
+        return _operations_table(rows)
     known = any(row.share is not None for row in rows)
     columns: list[tuple[str, list[str], bool]] = [
         ("ENGINE", [row.engine for row in rows], len({row.engine for row in rows}) > 1),
@@ -96,6 +99,31 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     shown = [(title, cells) for title, cells, has_something in columns if has_something]
     titles = [title for title, _ in shown]
     return titles, [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
+
+
+def _operations_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Of ops on their own: the time of one, and what was multiplied and read in it."""
+    titles = ["KERNEL", "M>", "THREADS>", "TIME>", "MIN-MAX>", "GOP/S>", "GB/S>", "OF>", "SHARE>", "BUSY>"]
+    cells = []
+    for row in rows:
+        count = int(row.test.removeprefix(OPERATION_TEST))
+        times = (1e6 * count / rows_per_second for rows_per_second in (row.tokens_per_second, row.maximum, row.minimum))
+        median, shortest, longest = (rate(time) for time in times)
+        cells.append(
+            [
+                row.engine,
+                str(count),
+                str(row.threads),
+                f"{median} us",
+                f"{shortest}-{longest}",
+                f"{row.gigaoperations_per_second:.1f}",
+                f"{row.gigabytes_per_second:.1f}",
+                _machine_rate(row),
+                percent(row.share),
+                f"{row.busy_samples}/{len(row.samples)}",
+            ]
+        )
+    return titles, cells
 
 
 def rate(tokens_per_second: float | None) -> str:

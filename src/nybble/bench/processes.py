@@ -36,7 +36,6 @@ def run_worker(job: Job, python: str | None, on_sample: Callable[[], None]) -> O
     :class:`InvalidParameter` where the worker did.
     """
     outcome = Outcome()
-    samples: dict[int, list[dict[str, Any]]] = {}
     finished = False
     with _worker(python) as (process, errors):
         assert process.stdin is not None and process.stdout is not None
@@ -49,15 +48,10 @@ def run_worker(job: Job, python: str | None, on_sample: Callable[[], None]) -> O
                 case "loaded":
                     outcome.facts = event["facts"]
                 case "sample":
-                    samples.setdefault(event["case"], []).append(event)
                     on_sample()
                 case "measured":
-                    taken = samples[event["case"]]
-                    outcome.measured[event["case"]] = Measured(
-                        seconds=tuple(sample["seconds"] for sample in taken),
-                        busy=tuple(sample["busy"] for sample in taken),
-                        ceilings=tuple(event["ceilings"]),
-                    )
+                    lists = (tuple(event[name]) for name in ("seconds", "busy", "ceilings"))
+                    outcome.measured[event["case"]] = Measured(*lists)
                 case "skipped":
                     outcome.skipped[event["case"]] = event["why"]
                     for _ in range(job.repeats):

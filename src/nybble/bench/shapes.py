@@ -101,12 +101,18 @@ def metadata(shape: Shape) -> dict[str, MetadataValue]:
 
 
 def random_tensors(shape: Shape, storage: Storage, file: str) -> dict[str, Tensor]:
-    """All tensors of a model of that shape under GGUF's names, the matrices stored as ``storage``."""
+    """All tensors of a model of that shape under GGUF's names, the matrices stored as ``storage``.
+
+    Matrices of one shape share their bytes, so that all of them take little more than the largest.
+    """
     tensors: dict[str, Tensor] = {}
+    made: dict[tuple[int, int], NDArray[np.uint8]] = {}
     generator = np.random.default_rng(0)
 
     def matrix(name: str, outputs: int, features: int) -> None:
-        rows = random_rows(storage, outputs, features, generator)
+        rows = made.get((outputs, features))
+        if rows is None:
+            rows = made[outputs, features] = random_rows(storage, outputs, features, generator)
         tensors[f"{name}.weight"] = Tensor(f"{name}.weight", storage, (outputs, features), rows, file)
 
     def vector(name: str, length: int, value: float) -> None:

@@ -96,7 +96,8 @@ class SteppingSubject(ABC):
 def take_samples(subject: Subject, cases: Sequence[Case], repeats: int, emit: Emit) -> None:
     """Warm up, then take ``repeats`` samples of each case, with the ceilings measured just before and after.
 
-    ``emit`` gets a ``sample`` event for each, and a ``measured`` or ``skipped`` event for each case.
+    ``emit`` gets a ``sample`` event for each as it is taken, and for each case a ``measured`` event with their seconds,
+    whether others were busy during each, and the ceilings; or a ``skipped`` event with the reason.
     """
     before = subject.ceilings()
     for index, case in enumerate(cases):
@@ -105,12 +106,17 @@ def take_samples(subject: Subject, cases: Sequence[Case], repeats: int, emit: Em
             continue
         subject.prepare(case)
         subject.sample(Case(case.prompt, min(case.generated, WARM_UP_TOKENS), case.depth, case.batch))
+        seconds, busy = [], []
+        whole = NeighbourWatch()
         for _ in range(repeats):
             watch = NeighbourWatch()
-            seconds = subject.sample(case)
-            others = watch.others_seconds()
-            busy = watch.is_busy(seconds, others)
-            emit({"event": "sample", "case": index, "seconds": seconds, "others": others, "busy": busy})
+            seconds.append(subject.sample(case))
+            busy.append(watch.is_busy(seconds[-1], watch.others_seconds()))
+            emit({"event": "sample", "case": index})
+        # What short samples cannot tell, all of them together can.
+        if not any(busy) and whole.is_busy(sum(seconds), whole.others_seconds()):
+            busy = [True] * repeats
         after = subject.ceilings()
-        emit({"event": "measured", "case": index, "ceilings": [before, after] if before and after else []})
+        ceilings = [before, after] if before and after else []
+        emit({"event": "measured", "case": index, "seconds": seconds, "busy": busy, "ceilings": ceilings})
         before = after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from .output import note, work_progress
 
 if TYPE_CHECKING:
     from ..bench.benchmark import Contender
-    from ..bench.job import RandomModel
+    from ..bench.job import Operation, RandomModel
 
 EXAMPLES = (
     "nybble bench",
@@ -23,6 +24,7 @@ EXAMPLES = (
     "nybble bench --compare before.json",
     "nybble bench --against llama-cpp --peer-python llama-cpp=venv/bin/python",
     "nybble bench --shape qwen2.5-0.5b --bits 4 --block 128",
+    "nybble bench --op linear -M 1,4,512 -K 2048 -N 6144 --bits 4 --block 32 --asym",
 )
 
 
@@ -44,6 +46,10 @@ def bench(
     peer_python: bench_options.PeerPython = None,
     peer_model: bench_options.PeerModel = None,
     shape: bench_options.Shape = None,
+    operation: bench_options.Op = None,
+    rows: bench_options.OpRows = "1,4,16,512",
+    features: bench_options.OpFeatures = 2048,
+    outputs: bench_options.OpOutputs = 6144,
     bits: bench_options.Bits = 4,
     block: bench_options.Block = 32,
     asymmetric: bench_options.Asymmetric = False,
@@ -59,18 +65,12 @@ def bench(
     """
     from ..bench import formats
     from ..bench.benchmark import Settings, benchmark
-    from ..bench.cases import MOST_SEQUENCES, MOST_TOKENS, cross_product, parse_counts, parse_pairs
+    from ..bench.cases import MOST_SEQUENCES, MOST_TOKENS, Case, cross_product, parse_counts, parse_pairs
+    from ..bench.job import Operation
     from ..graph.dispatch import Accuracy, selected_isa
 
     # Mistakes are told before anything is fetched or measured.
     formats.check_format(output_format)
-    cases = cross_product(
-        parse_counts(prompts, "--prompt", 0, MOST_TOKENS),
-        parse_counts(generated, "--generate", 0, MOST_TOKENS),
-        parse_pairs(pairs or ()),
-        parse_counts(depths, "--depth", 0, MOST_TOKENS),
-        parse_counts(batches, "--batch", 1, MOST_SEQUENCES),
-    )
     counts = _thread_counts(threads)
     old = None if compare is None else formats.read_rows(compare)
     Accuracy.parse(accuracy)
@@ -79,9 +79,23 @@ def bench(
         from ..bench.plot import check_plot
 
         check_plot(plot)
-    random = _random_model(model, shape, bits, block, asymmetric)
-    contenders = _contenders(model, random, offline, against, peer_python or (), peer_model or ())
-    settings = Settings(contenders, random, cases, counts, repeats, processes, accuracy)
+    random, alone = None, None
+    if operation is not None:
+        _check_alone(operation, model, shape, against)
+        cases = tuple(Case(count, 0, is_operation=True) for count in parse_counts(rows, "--rows", 1, MOST_TOKENS))
+        alone = Operation(outputs, features, bits, block, asymmetric)
+        contenders = _kernels(alone)
+    else:
+        cases = cross_product(
+            parse_counts(prompts, "--prompt", 0, MOST_TOKENS),
+            parse_counts(generated, "--generate", 0, MOST_TOKENS),
+            parse_pairs(pairs or ()),
+            parse_counts(depths, "--depth", 0, MOST_TOKENS),
+            parse_counts(batches, "--batch", 1, MOST_SEQUENCES),
+        )
+        random = _random_model(model, shape, bits, block, asymmetric)
+        contenders = _contenders(model, random, offline, against, peer_python or (), peer_model or ())
+    settings = Settings(contenders, random, cases, counts, repeats, processes, accuracy, alone)
     with sample_progress() as progress:
         report = benchmark(settings, progress)
     for line in report.notes:
@@ -121,13 +135,33 @@ def _random_model(model: str | None, shape: str | None, bits: int, block: int, a
     return random
 
 
+def _check_alone(operation: str, model: str | None, shape: str | None, against: str | None) -> None:
+    if operation != "linear":
+        raise InvalidParameter(f"--op is {operation!r}; linear is the only op that is measured on its own")
+    if model is not None or shape is not None or against is not None:
+        raise InvalidParameter("--op measures an op on its own, without a model, --shape or --against")
+
+
+def _kernels(operation: Operation) -> tuple[Contender, ...]:
+    """Every kernel that runs here, or those of the instruction set that NYBBLE_ISA names."""
+    import os
+
+    from .. import _native
+    from ..bench.benchmark import Contender
+    from ..bench.linear import kernels_for
+
+    forced = os.environ.get("NYBBLE_ISA")
+    kernels = kernels_for(operation, [forced] if forced else _native.available_isas())
+    return tuple(Contender(kernel.name, "", operation.name) for kernel in kernels)
+
+
 def _contenders(
     model: str | None,
     random: RandomModel | None,
     offline: bool,
     against: str | None,
-    peer_python: list[str] | tuple[()],
-    peer_model: list[str] | tuple[()],
+    peer_python: Sequence[str],
+    peer_model: Sequence[str],
 ) -> tuple[Contender, ...]:
     from ..bench.benchmark import Contender
     from ..bench.contenders import find_contenders, parse_peers, parse_places

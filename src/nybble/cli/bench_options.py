@@ -47,6 +47,12 @@ PeerModel = Annotated[
 Shape = Annotated[
     str | None, typer.Option(metavar="NAME", help="Measure a published architecture with random weights.")
 ]
+Op = Annotated[
+    str | None, typer.Option("--op", metavar="linear", help="Measure an op on its own, with every kernel there is.")
+]
+OpRows = Annotated[str, typer.Option("--rows", "-M", metavar="COUNT,...", help="Rows of activations of --op.")]
+OpFeatures = Annotated[int, typer.Option("--features", "-K", min=1, metavar="COUNT", help="Inputs of --op.")]
+OpOutputs = Annotated[int, typer.Option("--outputs", "-N", min=1, metavar="COUNT", help="Outputs of --op.")]
 Bits = Annotated[int, typer.Option(metavar="4|8", help="Bits of the codes of random weights.")]
 Block = Annotated[int, typer.Option(metavar="16..256", help="Random weights that share a scale.")]
 Asymmetric = Annotated[bool, typer.Option("--asym", help="Random weights with an offset for each block.")]

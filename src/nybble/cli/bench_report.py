@@ -61,18 +61,23 @@ def print_rows(rows: Sequence[Row], output_format: str) -> None:
         print_cells(*formats.table(rows), output_format)
         if output_format == "table" and rows:
             print()
-            print(_origin(rows[0]))
+            print(_origin(rows))
     else:
         print({"csv": formats.to_csv, "json": formats.to_json, "jsonl": formats.to_json_lines}[output_format](rows))
 
 
-def _origin(row: Row) -> str:
-    """What all rows have in common, told once."""
+def _origin(rows: Sequence[Row]) -> str:
+    """What our rows have in common, told once."""
+    from ..bench.job import OURS
+
+    row = rows[0]
     parts = [row.model]
     if row.bits_per_weight is not None:
-        parts.append(f"{row.model_type}, {row.bits_per_weight:.2f} bits per weight packed")
+        kind = f"{row.model_type}, " if row.engine == OURS else ""
+        parts.append(f"{kind}{row.bits_per_weight:.2f} bits per weight packed")
     revision = f" ({row.revision})" if row.revision else ""
-    parts.append(f"nybble {row.version}{revision}, {row.isa}, {row.cpu}")
+    isas = "/".join(dict.fromkeys(other.isa for other in rows if other.isa is not None))
+    parts.append(f"nybble {row.version}{revision}, {isas}, {row.cpu}")
     processes = "1 process" if row.processes == 1 else f"{row.processes} processes"
     parts.append(f"medians of {counted(len(row.samples), 'sample')} from {processes}")
     return "; ".join(parts)
