@@ -1,10 +1,11 @@
-"""Rewrites the parts of the docs that show what nybble prints; `--check` only says whether they are up to date.
+"""Rewrites the parts of the docs that show what nybble printed; `--check` only says whether they are up to date.
 
-A part stands between `<!-- begin: NAME -->` and `<!-- end -->` lines in a Markdown file of this folder.
+A part stands between `<!-- begin: NAME -->` and `<!-- end -->` lines in a Markdown file of this folder or the README.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
+ROOT = DOCS.parent
 PART = re.compile(r"(<!-- begin: (?P<name>[^\n]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -53,7 +55,36 @@ def command_help() -> str:
     return "\n\n".join(parts)
 
 
-PARTS: dict[str, Callable[[], str]] = {"kernels": kernel_table, "commands": command_help}
+def smollm2_results() -> str:
+    """What benchmarks/smollm2_against_llama_cpp.sh measured, engine beside engine."""
+    rows = json.loads((ROOT / "benchmarks" / "results" / "smollm2_against_llama_cpp.json").read_text(encoding="utf-8"))
+    ours = [row for row in rows if row["engine"] == "nybble"]
+    theirs = {(row["test"], row["threads"]): row for row in rows if row["engine"] == "llama-cpp"}
+    lines = [
+        "| | threads | nybble tok/s | share of the ceiling | llama.cpp tok/s | ratio |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for row in ours:
+        other = theirs[row["test"], row["threads"]]["tokens_per_second"]
+        speed = row["tokens_per_second"]
+        name = "prompt of 512 tokens" if row["test"].startswith("pp") else "generating 128 tokens"
+        ceiling = "int8 peak" if row["bound"] == "arithmetic" else "read bandwidth"
+        share = f"{100 * row['share']:.0f} % of {ceiling}"
+        lines.append(f"| {name} | {row['threads']} | {speed:.0f} | {share} | {other:.0f} | {speed / other:.1f} x |")
+    first = ours[0]
+    about = (
+        f"SmolLM2-135M-Instruct, Q4_1, the same file. {first['cpu']}, {first['isa']}; medians of {first['processes']} "
+        f"fresh processes each, interleaved, {first['measured_at'][:10]}. Made by "
+        "[`benchmarks/smollm2_against_llama_cpp.sh`](benchmarks/smollm2_against_llama_cpp.sh)."
+    )
+    return "\n".join((*lines, "", about))
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "kernels": kernel_table,
+    "commands": command_help,
+    "smollm2": smollm2_results,
+}
 
 
 def regenerated(text: str) -> str:
@@ -65,7 +96,7 @@ def main() -> int:
     """0 if everything was up to date (or has been rewritten), 1 if `--check` found something stale."""
     check = "--check" in sys.argv[1:]
     stale = []
-    for path in sorted(DOCS.glob("*.md")):
+    for path in [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]:
         text = path.read_text(encoding="utf-8")
         fresh = regenerated(text)
         if fresh != text:
