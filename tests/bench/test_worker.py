@@ -76,7 +76,7 @@ def test_another_python(model: Path, tmp_path: Path) -> None:
 
 def test_another_engine_that_cannot_load(tmp_path: Path) -> None:
     python = python_with(tmp_path / "peer", llama_cpp=FAKE_LLAMA_CPP)
-    with pytest.raises(BenchmarkFailed, match=r"^llama-cpp: llama\.cpp cannot load model\.onnx$"):
+    with pytest.raises(BenchmarkFailed, match=r"^llama-cpp: llama\.cpp cannot load model\.onnx: unknown magic$"):
         run_worker(job("model.onnx", engine="llama-cpp"), python, ignore)
 
 

@@ -86,6 +86,19 @@ def test_against(nybble: Nybble, model: Path, tmp_path: Path) -> None:
     assert outcome.remarks.startswith("mnn needs a model of its own: --peer-model mnn=PATH")
 
 
+def test_a_shape_against(nybble: Nybble, tmp_path: Path) -> None:
+    """Other engines read a file of the same shape, and what is not the same about it is said."""
+    python = python_with(tmp_path / "peer", llama_cpp=FAKE_LLAMA_CPP)
+    shape = ("--shape", "smollm2-135m", "--block", "64", "-p", "0", "-n", "1", "-t", "1", "-r", "1", "--processes", "1")
+    outcome = nybble("bench", *shape, "--against", "llama-cpp", "--peer-python", f"llama-cpp={python}", "-o", "json")
+    rows = json.loads(outcome.output)
+    assert [(row["engine"], row["model"]) for row in rows] == [
+        ("nybble", "smollm2-135m W4B64"),
+        ("llama-cpp", "smollm2-135m Q4_0"),
+    ]
+    assert "other engines are measured with Q4_0 weights" in outcome.remarks
+
+
 def test_nobody_to_compare_with(nybble: Nybble, model: Path, tmp_path: Path) -> None:
     python = python_with(tmp_path / "peer")
     outcome = nybble("bench", model, *QUICK, "--against", "llama-cpp", "--peer-python", f"llama-cpp={python}")

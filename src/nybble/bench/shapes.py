@@ -72,7 +72,7 @@ def check_random_model(model: RandomModel) -> tuple[Shape, Storage]:
 
 
 def random_checkpoint(model: RandomModel) -> Checkpoint:
-    """A checkpoint of ``model`` that never was a file: matrices of random blocks, norms of ones, biases of zeros.
+    """A checkpoint of ``model`` that never was a file: matrices of random blocks, norms about one, biases about zero.
 
     Raises as :func:`check_random_model`.
     """
@@ -116,7 +116,8 @@ def random_tensors(shape: Shape, storage: Storage, file: str) -> dict[str, Tenso
         tensors[f"{name}.weight"] = Tensor(f"{name}.weight", storage, (outputs, features), rows, file)
 
     def vector(name: str, length: int, value: float) -> None:
-        stored = np.full((1, length), value, "<f4").view(np.uint8)
+        # Not all the same: some engines leave out a multiplication by one.
+        stored = generator.normal(value, 0.1, (1, length)).astype("<f4").view(np.uint8)
         tensors[name] = Tensor(name, StorageType.F32, (length,), stored, file)
 
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,24 +82,26 @@ def bench(
 
         check_plot(plot)
     random, alone = None, None
-    if operation is not None:
-        _check_alone(operation, model, shape, against)
-        cases = tuple(Case(count, 0, is_operation=True) for count in parse_counts(rows, "--rows", 1, MOST_TOKENS))
-        alone = Operation(outputs, features, bits, block, asymmetric)
-        contenders = _kernels(alone)
-    else:
-        cases = cross_product(
-            parse_counts(prompts, "--prompt", 0, MOST_TOKENS),
-            parse_counts(generated, "--generate", 0, MOST_TOKENS),
-            parse_pairs(pairs or ()),
-            parse_counts(depths, "--depth", 0, MOST_TOKENS),
-            parse_counts(batches, "--batch", 1, MOST_SEQUENCES),
-        )
-        random = _random_model(model, shape, bits, block, asymmetric)
-        contenders = _contenders(model, random, offline, against, peer_python or (), peer_model or ())
-    settings = Settings(contenders, random, cases, counts, repeats, processes, accuracy, alone)
-    with sample_progress() as progress:
-        report = benchmark(settings, progress)
+    with contextlib.ExitStack() as held:
+        if operation is not None:
+            _check_alone(operation, model, shape, against)
+            cases = tuple(Case(count, 0, is_operation=True) for count in parse_counts(rows, "--rows", 1, MOST_TOKENS))
+            alone = Operation(outputs, features, bits, block, asymmetric)
+            contenders = _kernels(alone)
+        else:
+            cases = cross_product(
+                parse_counts(prompts, "--prompt", 0, MOST_TOKENS),
+                parse_counts(generated, "--generate", 0, MOST_TOKENS),
+                parse_pairs(pairs or ()),
+                parse_counts(depths, "--depth", 0, MOST_TOKENS),
+                parse_counts(batches, "--batch", 1, MOST_SEQUENCES),
+            )
+            random = _random_model(model, shape, bits, block, asymmetric)
+            directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="nybble-bench-")))
+            contenders = _contenders(model, random, offline, against, peer_python or (), peer_model or (), directory)
+        settings = Settings(contenders, random, cases, counts, repeats, processes, accuracy, alone)
+        with sample_progress() as progress:
+            report = benchmark(settings, progress)
     for line in report.notes:
         note(line)
     print_rows(report.rows, output_format)
@@ -162,10 +166,13 @@ def _contenders(
     against: str | None,
     peer_python: Sequence[str],
     peer_model: Sequence[str],
+    directory: Path,
 ) -> tuple[Contender, ...]:
+    """Ours, and the other engines that are there; ``directory`` is for a file of the random model if one is needed."""
     from ..bench.benchmark import Contender
     from ..bench.contenders import find_contenders, parse_peers, parse_places
     from ..bench.job import OURS
+    from ..bench.peers import PEERS
     from ..hub.resolve import resolve
 
     names = () if against is None else parse_peers(against)
@@ -178,9 +185,22 @@ def _contenders(
         ours = Contender(OURS, str(path.absolute()), path.stem)
     else:
         ours = Contender(OURS, "", random.name)
+        if any(PEERS[name].own_model is None and name not in models for name in names):
+            path = _random_file(random, directory)
     found, missing = find_contenders(names, pythons, models, path)
     for line in missing:
         note(line)
     if names and not found:
         raise BenchmarkFailed("none of the engines of --against can be measured")
     return (ours, *found)
+
+
+def _random_file(random: RandomModel, directory: Path) -> Path:
+    from ..bench.shape_file import gguf_storage, is_same_format, write_gguf
+
+    storage = gguf_storage(random).name
+    if not is_same_format(random):
+        note(f"other engines are measured with {storage} weights: their files have no {random.name.split()[-1]}")
+    path = directory / f"{random.shape} {storage}.gguf"
+    write_gguf(random, path)
+    return path

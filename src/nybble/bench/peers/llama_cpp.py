@@ -14,6 +14,9 @@ from ..subject import SteppingSubject
 MOST_TOKENS = 2048
 """Tokens given to llama_decode at once, as llama-bench does."""
 
+_ERROR = 4
+"""GGML_LOG_LEVEL_ERROR."""
+
 _ROUNDED = 256
 """llama.cpp rounds the cells of a sequence up to a multiple of this."""
 
@@ -30,12 +33,15 @@ class LlamaCpp(SteppingSubject):
         self._library = library
         self._threads = threads
         self._context: Any = None
+        self._complaint = ""
+        self._log = library.llama_log_callback(self._listen)  # llama.cpp calls it as long as it lives
+        library.llama_log_set(self._log, None)
         library.llama_backend_init()
         parameters = library.llama_model_default_params()
         parameters.n_gpu_layers = 0
         self._model = library.llama_model_load_from_file(path.encode(), parameters)
         if not self._model:
-            raise BenchmarkFailed(f"llama.cpp cannot load {path}")
+            raise BenchmarkFailed(f"llama.cpp cannot load {path}: {self._complaint}")
         super().__init__(library.llama_vocab_n_tokens(library.llama_model_get_vocab(self._model)))
         text = ctypes.create_string_buffer(256)
         library.llama_model_desc(self._model, text, len(text))
@@ -45,6 +51,11 @@ class LlamaCpp(SteppingSubject):
             "model_bytes": library.llama_model_size(self._model),
             "parameters": library.llama_model_n_params(self._model),
         }
+
+    def _listen(self, level: int, text: bytes, data: Any) -> None:
+        """Keeps the first complaint: those after it follow from it."""
+        if level == _ERROR and not self._complaint:
+            self._complaint = text.decode(errors="replace").strip()
 
     def start(self, sequences: int, capacity: int) -> None:
         """A new context."""
@@ -58,7 +69,7 @@ class LlamaCpp(SteppingSubject):
         parameters.n_threads = parameters.n_threads_batch = self._threads
         self._context = library.llama_init_from_model(self._model, parameters)
         if not self._context:
-            raise BenchmarkFailed(f"llama.cpp cannot make a context of {parameters.n_ctx} tokens")
+            raise BenchmarkFailed(f"llama.cpp cannot make a context of {parameters.n_ctx} tokens: {self._complaint}")
         self._lengths = [0] * sequences
 
     def truncate(self, length: int) -> None:
