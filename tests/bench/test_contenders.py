@@ -69,6 +69,16 @@ def test_no_gguf_for_a_random_model(tmp_path: Path) -> None:
     assert found == [] and "--peer-model llama-cpp=PATH of a GGUF file" in missing[0]
 
 
+def test_what_models_are_called(gguf: Path, tmp_path: Path) -> None:
+    python = python_with(tmp_path / "peer", llama_cpp="", MNN="")
+    folder = tmp_path / "smollm2-4bit"
+    folder.mkdir()
+    (folder / "config.json").touch()
+    for path, name in ((gguf, "model"), (folder, "smollm2-4bit"), (folder / "config.json", "smollm2-4bit")):
+        found, _ = find_contenders(["mnn"], {"mnn": python}, {"mnn": str(path)}, None)
+        assert [contender.name for contender in found] == [name]
+
+
 def test_a_model_that_is_not_there(gguf: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidParameter, match="no such file"):
         find_contenders(["mnn"], {}, {"mnn": str(tmp_path / "none")}, gguf)

@@ -63,8 +63,15 @@ def find_contenders(
                 f"or name a Python that has it: --peer-python {name}=PATH"
             )
             continue
-        found.append(Contender(name, str(model.absolute()), model.stem if model.is_file() else model.name, python))
+        found.append(Contender(name, str(model.absolute()), _name(model), python))
     return found, missing
+
+
+def _name(model: Path) -> str:
+    """What rows call a model: its file, or the folder that holds its config.json."""
+    if model.name == "config.json":
+        return model.absolute().parent.name
+    return model.stem if model.is_file() else model.name
 
 
 def _wanted(peer: Peer) -> str:
