@@ -19,12 +19,16 @@ inline const T* opaque(const T* address) {
 inline int32_t read_bytes(const uint8_t* from, size_t bytes) {
     Integers a = broadcast_integer(0), b = a, c = a, d = a;
     for (const uint8_t* end = from + bytes; from != end; from += kReadBytes) {
-        a = add(a, load_integers(from));
-        b = add(b, load_integers(from + 64));
-        c = add(c, load_integers(from + 128));
-        d = add(d, load_integers(from + 192));
+        a = exclusive_or(a, load_integers(from));
+        b = exclusive_or(b, load_integers(from + 64));
+        c = exclusive_or(c, load_integers(from + 128));
+        d = exclusive_or(d, load_integers(from + 192));
     }
-    return sum(add(add(a, b), add(c, d)));
+    int8_t lanes[kLaneCount];
+    store_int8(lanes, exclusive_or(exclusive_or(a, b), exclusive_or(c, d)));
+    int32_t result = 0;
+    for (const int8_t lane : lanes) result += lane;
+    return result;
 }
 
 // The register tile of the linears on int8 activations, fed from the L1 cache and without their epilogue.

@@ -112,6 +112,9 @@ inline Integers load_integers(const uint8_t* from) {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
 }
+inline Integers exclusive_or(Integers a, Integers b) {
+    return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
+}
 inline Integers add(Integers a, Integers b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }

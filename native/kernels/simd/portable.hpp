@@ -117,6 +117,9 @@ inline Integers load_integers(const uint8_t* from) {
     std::memcpy(result.v, from, sizeof result.v);
     return result;
 }
+inline Integers exclusive_or(Integers a, Integers b) {
+    return each_lane<Integers>([&](int i) { return a.v[i] ^ b.v[i]; });
+}
 inline Integers add(Integers a, Integers b) {
     return each_lane<Integers>([&](int i) { return a.v[i] + b.v[i]; });
 }
