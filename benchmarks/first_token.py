@@ -1,0 +1,75 @@
+"""From the start of the process to the first token of an answer, Python, loading and the prompt included; peak memory.
+
+Fresh processes of `nybble run` with a prompt of 64 tokens; the model's file has been read before. Printed as JSON:
+medians in seconds and bytes, and all samples. first_token.py [MODEL] > results/first_token.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import nybble
+from nybble.bench.provenance import provenance
+
+PROCESSES = 15
+TOKENS = 64
+WORDS = "the quick brown fox jumps over a lazy dog while seven boats sail past an old stone bridge at dawn ".split()
+
+
+def prompt(model: nybble.LLM) -> str:
+    """A text of TOKENS tokens."""
+    words: list[str] = []
+    while len(model.tokenize(" ".join(words))) < TOKENS:
+        words.append(WORDS[len(words) % len(WORDS)])
+    return " ".join(words)
+
+
+def sample(name: str | None, text: str) -> tuple[float, int]:
+    """Seconds until the first byte of the answer, and the most memory the process took."""
+    command = [sys.executable, "-m", "nybble", "run", "--raw", "--max-tokens", "8", text]
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [*command, *(["--model", name] if name else [])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    seconds = time.perf_counter() - start
+    process.stdout.read()
+    process.stdout.close()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"nybble run failed with exit code {process.returncode}")
+    return seconds, usage.ru_maxrss * 1024
+
+
+def main() -> None:
+    """Measure and print."""
+    name = sys.argv[1] if len(sys.argv) > 1 else None
+    text = prompt(nybble.load(name))
+    sample(name, text)
+    samples = [sample(name, text) for _ in range(PROCESSES)]
+    seconds, peaks = zip(*samples, strict=True)
+    origin = provenance()
+    found = {
+        "model": name or "default",
+        "prompt_tokens": TOKENS,
+        "first_token_seconds": statistics.median(seconds),
+        "peak_memory_bytes": statistics.median(peaks),
+        "samples_seconds": seconds,
+        "samples_bytes": peaks,
+        "cpu": origin.cpu,
+        "version": origin.version,
+        "revision": origin.revision,
+        "measured_at": origin.measured_at,
+    }
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

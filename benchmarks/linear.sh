@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# One linear with the best instruction set's kernels, in several formats, from one row to a whole prompt.
+set -euo pipefail
+results=$(cd "$(dirname "$0")" && pwd)/results
+mkdir -p "$results"
+isa=$(nybble probe --json | python -c 'import json, sys; print(json.load(sys.stdin)["instruction_sets"]["selected"])')
+for sizes in "2048 6144" "896 4864"; do
+  read -r features outputs <<< "$sizes"
+  for format in "4 32" "4 32 --asym" "4 64" "4 128" "8 32" "8 128"; do
+    read -r bits block asymmetric <<< "$format"
+    NYBBLE_ISA=$isa nybble bench --op linear -M 1,2,4,8,16,128,512 -K "$features" -N "$outputs" --bits "$bits" \
+      --block "$block" ${asymmetric:+"$asymmetric"} -t 1,2 -r 5 --processes 6 \
+      --save "$results/linear_${features}x${outputs}_w${bits}_block$block${asymmetric:+_asymmetric}.json"
+  done
+done
