@@ -18,14 +18,15 @@ from nybble.bench.provenance import provenance
 
 PROCESSES = 15
 TOKENS = 64
-WORDS = "the quick brown fox jumps over a lazy dog while seven boats sail past an old stone bridge at dawn ".split()
+TEXT = "the quick brown fox jumps over a lazy dog while seven boats sail past an old stone bridge at dawn"
 
 
 def prompt(model: nybble.LLM) -> str:
     """A text of TOKENS tokens."""
+    source = TEXT.split()
     words: list[str] = []
     while len(model.tokenize(" ".join(words))) < TOKENS:
-        words.append(WORDS[len(words) % len(WORDS)])
+        words.append(source[len(words) % len(source)])
     return " ".join(words)
 
 

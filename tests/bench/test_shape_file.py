@@ -11,8 +11,9 @@ import pytest
 
 from nybble.bench import shape_file
 from nybble.bench.job import RandomModel
+from nybble.bench.random_model import metadata, random_tensors
 from nybble.bench.shape_file import gguf_storage, is_same_format, write_gguf
-from nybble.bench.shapes import SHAPES, metadata, random_tensors
+from nybble.bench.shapes import SHAPES
 from nybble.formats.open import open_checkpoint
 from nybble.models.build import build_graph
 from nybble.quant.storage import StorageType

@@ -11,7 +11,8 @@ import pytest
 from nybble.bench.cases import Case
 from nybble.bench.job import RandomModel
 from nybble.bench.processes import run_worker
-from nybble.bench.shapes import SHAPES, Shape, check_random_model, metadata, random_checkpoint, random_tensors
+from nybble.bench.random_model import check_random_model, metadata, random_checkpoint, random_tensors
+from nybble.bench.shapes import SHAPES, Shape
 from nybble.errors import InvalidParameter
 from nybble.formats.checkpoint import Checkpoint
 from nybble.models.build import build_graph

@@ -17,7 +17,7 @@ from ..quant.storage import BlockStorage
 from .cases import Case
 from .ceilings import READ_SECONDS, largest_cache, measure_peaks
 from .job import Job, Operation
-from .shapes import random_rows
+from .random_model import random_rows
 from .work import NO_WORK, LinearWork, Work
 
 MOST_COPIES = 1000

@@ -22,7 +22,7 @@ from ..machine.memory import available_memory
 from ..models.build import build_graph
 from .ceilings import READ_SECONDS, largest_cache, measure_peaks
 from .job import Job
-from .shapes import random_checkpoint
+from .random_model import random_checkpoint
 from .subject import SteppingSubject
 from .work import work_of
 

@@ -14,7 +14,8 @@ from ..formats.checkpoint import MetadataValue
 from ..quant.storage import StorageType
 from ..quant.tensor import Tensor
 from .job import RandomModel
-from .shapes import Shape, metadata, random_tensors, shape_named
+from .random_model import metadata, random_tensors
+from .shapes import Shape, shape_named
 
 ALIGNMENT = 32
 """Bytes to which tensors are aligned, GGUF's default."""

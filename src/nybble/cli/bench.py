@@ -128,7 +128,7 @@ def _thread_counts(threads: str | None) -> tuple[int, ...]:
 
 def _random_model(model: str | None, shape: str | None, bits: int, block: int, asymmetric: bool) -> RandomModel | None:
     from ..bench.job import RandomModel
-    from ..bench.shapes import check_random_model
+    from ..bench.random_model import check_random_model
 
     if shape is None:
         return None

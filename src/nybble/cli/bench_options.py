@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from ..bench.peers import PEERS
+from ..bench.shapes import SHAPES
+
 Prompts = Annotated[
     str, typer.Option("--prompt", "-p", metavar="TOKENS,...", help="Prompts to compute at once: rows pp512. 0: none.")
 ]
@@ -36,7 +39,7 @@ Compare = Annotated[
 ]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE.png|svg", help="Draw the rows (needs nybble[plot]).")]
 Against = Annotated[
-    str | None, typer.Option(metavar="ENGINE,...", help="Measure other engines too, process by process in turn.")
+    str | None, typer.Option(metavar="ENGINE,...", help=f"Measure other engines too, in turn: {', '.join(PEERS)}.")
 ]
 PeerPython = Annotated[
     list[str] | None, typer.Option(metavar="ENGINE=PATH", help="The Python in which another engine is installed.")
@@ -45,14 +48,15 @@ PeerModel = Annotated[
     list[str] | None, typer.Option(metavar="ENGINE=PATH", help="The model as another engine wants it.")
 ]
 Shape = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Measure a published architecture with random weights.")
+    str | None,
+    typer.Option(metavar="NAME", help=f"Measure a published architecture with random weights: {', '.join(SHAPES)}."),
 ]
 Op = Annotated[
     str | None, typer.Option("--op", metavar="linear", help="Measure an op on its own, with every kernel there is.")
 ]
-OpRows = Annotated[str, typer.Option("--rows", "-M", metavar="COUNT,...", help="Rows of activations of --op.")]
-OpFeatures = Annotated[int, typer.Option("--features", "-K", min=1, metavar="COUNT", help="Inputs of --op.")]
-OpOutputs = Annotated[int, typer.Option("--outputs", "-N", min=1, metavar="COUNT", help="Outputs of --op.")]
+OpRows = Annotated[str, typer.Option("--rows", "-M", metavar="COUNT,...", help="Rows of activations for --op.")]
+OpFeatures = Annotated[int, typer.Option("--features", "-K", min=1, metavar="COUNT", help="Inputs for --op.")]
+OpOutputs = Annotated[int, typer.Option("--outputs", "-N", min=1, metavar="COUNT", help="Outputs for --op.")]
 Bits = Annotated[int, typer.Option(metavar="4|8", help="Bits of the codes of random weights.")]
 Block = Annotated[int, typer.Option(metavar="16..256", help="Random weights that share a scale.")]
 Asymmetric = Annotated[bool, typer.Option("--asym", help="Random weights with an offset for each block.")]
