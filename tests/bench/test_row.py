@@ -51,6 +51,15 @@ def test_each_process_has_its_own_ceiling() -> None:
     assert made.share == pytest.approx(0.8)
 
 
+def test_peaks_are_those_of_the_machine() -> None:
+    """Guards against a peak that a neighbour halved in one process."""
+    disturbed = {**CEILINGS, "int8_peak": 2500.0}
+    processes = [measured([400 / 20], ceilings=[found]) for found in (disturbed, CEILINGS, disturbed)]
+    made = build_row("nybble", "tiny", "int8", 2, Case(400, 0), processes, FACTS, ORIGIN)
+    assert made.share == pytest.approx(0.4, rel=0.01)
+    assert made.int8_peak == pytest.approx(1e-5)
+
+
 def test_ceilings_before_and_after() -> None:
     """Neighbours can only have lowered what was measured."""
     before = {"read_bandwidth": 900.0, "int8_peak": 5000.0, "fp32_peak": 1.0}

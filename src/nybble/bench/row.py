@@ -22,9 +22,9 @@ class Row:
     ``bytes_per_token`` are the packed weights of the linears read for a token, ``kv_bytes_per_token`` the KV cache read
     while generating; ``gigabytes_per_second`` and ``gigaoperations_per_second`` follow from the weights, a multiply-add
     being two operations. ``read_bandwidth`` (GB/s) is that of the memory that holds these weights, measured in the same
-    process just before and after; ``int8_peak`` is in GOP/s. ``share`` is the part of ``ceiling_tokens_per_second``
-    reached, which counts weights only; ``share_with_kv`` counts the KV cache too. ``bound`` is what the ceiling comes
-    from, memory or arithmetic. What is not known of other engines is None.
+    process just before and after; ``int8_peak`` (GOP/s) is the highest that any process measured. ``share`` is the part
+    of ``ceiling_tokens_per_second`` reached, which counts weights only; ``share_with_kv`` counts the KV cache too.
+    ``bound`` is what the ceiling comes from, memory or arithmetic. What is not known of other engines is None.
     """
 
     engine: str
@@ -173,7 +173,7 @@ def _against_ceilings(
     if work_facts is None or not all(process.ceilings for process in measured):
         return dict.fromkeys(_NEEDING_CEILINGS)
     work = parse_work(work_facts)
-    of_processes = [_combined(process.ceilings) for process in measured]
+    of_processes = _combined([process.ceilings for process in measured])
     ceilings = [case.tokens / work.seconds(case, found, with_kv=False) for found in of_processes]
     ceilings_with_kv = [case.tokens / work.seconds(case, found, with_kv=True) for found in of_processes]
     bytes_per_token = work.weight_bytes(case)
@@ -183,7 +183,7 @@ def _against_ceilings(
         "gigabytes_per_second": bytes_per_token * rate / 1e9,
         "gigaoperations_per_second": 2 * work.products(case) * rate / 1e9,
         "read_bandwidth": statistics.median(found["read_bandwidth"] for found in of_processes) / 1e9,
-        "int8_peak": 2 * statistics.median(found["int8_peak"] for found in of_processes) / 1e9,
+        "int8_peak": 2 * of_processes[0]["int8_peak"] / 1e9,
         "ceiling_tokens_per_second": statistics.median(ceilings),
         # Memory may lie well in one process and badly in the next: each is judged by its own ceiling.
         "share": statistics.median(map(operator.truediv, medians, ceilings)),
@@ -192,9 +192,15 @@ def _against_ceilings(
     }
 
 
-def _combined(ceilings: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The higher of before and after: neighbours can only have lowered what was measured."""
-    return {name: max(found[name] for found in ceilings) for name in ("read_bandwidth", "int8_peak", "fp32_peak")}
+def _combined(of_processes: Sequence[Sequence[Mapping[str, float]]]) -> list[dict[str, float]]:
+    """For each process the highest bandwidth that it found, and the highest peaks that any found.
+
+    Neighbours can only lower what is measured. Bandwidth differs between processes, as their memory lies elsewhere;
+    peaks do not.
+    """
+    everything = [found for of_process in of_processes for found in of_process]
+    peaks = {name: max(found[name] for found in everything) for name in ("int8_peak", "fp32_peak")}
+    return [{"read_bandwidth": max(found["read_bandwidth"] for found in each), **peaks} for each in of_processes]
 
 
 def parse_work(facts: Mapping[str, Any]) -> Work:
