@@ -71,12 +71,12 @@ def _worker(python: str | None) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A worker process that ends with the block, and the file of what it says on standard error."""
     with tempfile.TemporaryDirectory(prefix="nybble-bench-") as directory:
         errors = Path(directory) / "errors"
-        # What lies in the current directory must not be taken for a library.
-        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-        if python is not None:
-            # Only nybble itself from here: our other libraries may not fit that Python.
-            (Path(directory) / "nybble").symlink_to(PACKAGE, target_is_directory=True)
-            environment["PYTHONPATH"] = directory
+        # The worker is of this very nybble, wherever it lies. Another Python gets nothing else from here, as our
+        # libraries may not fit it. What lies in the current directory must not be taken for a library.
+        (Path(directory) / "nybble").symlink_to(PACKAGE, target_is_directory=True)
+        known = os.environ.get("PYTHONPATH") if python is None else None
+        path = directory if not known else f"{directory}{os.pathsep}{known}"
+        environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": path}
         command = [python or sys.executable, "-m", "nybble.bench.worker"]
         with errors.open("w", encoding="utf-8") as file:
             try:
