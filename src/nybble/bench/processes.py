@@ -17,7 +17,7 @@ from ..errors import BenchmarkFailed, InvalidParameter
 from .job import OURS, Job
 from .row import Measured
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(slots=True)
