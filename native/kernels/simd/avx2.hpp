@@ -53,10 +53,6 @@ inline __m256 bfloats(const uint16_t* from) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 inline Floats load_bfloat(const uint16_t* from) { return {bfloats(from), bfloats(from + 8)}; }
-inline __m256 eight_codes(const uint8_t* from) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
-}
-inline Floats load_codes(const uint8_t* from) { return {eight_codes(from), eight_codes(from + 8)}; }
 
 inline Floats add(Floats a, Floats b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
 inline Floats subtract(Floats a, Floats b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }

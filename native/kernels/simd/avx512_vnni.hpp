@@ -39,9 +39,6 @@ inline Floats load_bfloat(const uint16_t* from) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
-inline Floats load_codes(const uint8_t* from) {
-    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))))};
-}
 
 inline Floats add(Floats a, Floats b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Floats subtract(Floats a, Floats b) { return {_mm512_sub_ps(a.v, b.v)}; }

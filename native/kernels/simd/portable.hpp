@@ -51,9 +51,6 @@ inline void store_half(uint16_t* to, Floats a) {
 inline Floats load_bfloat(const uint16_t* from) {
     return each_lane<Floats>([&](int i) { return bfloat_to_float(from[i]); });
 }
-inline Floats load_codes(const uint8_t* from) {
-    return each_lane<Floats>([&](int i) { return static_cast<float>(from[i]); });
-}
 
 inline Floats add(Floats a, Floats b) {
     return each_lane<Floats>([&](int i) { return a.v[i] + b.v[i]; });
