@@ -80,10 +80,18 @@ def smollm2_results() -> str:
     return "\n".join((*lines, "", about))
 
 
+def shapes() -> str:
+    """The names that `nybble bench --shape` knows."""
+    from nybble.bench.shapes import SHAPES
+
+    return " ".join(f"`{name}`" for name in SHAPES)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "kernels": kernel_table,
     "commands": command_help,
     "smollm2": smollm2_results,
+    "shapes": shapes,
 }
 
 

@@ -129,6 +129,9 @@ def test_nobody_to_compare_with(nybble: Nybble, model: Path, tmp_path: Path) -> 
         (("--shape", "gpt-9"), "qwen2.5-0.5b"),
         (("--shape", "smollm2-135m", "--bits", "5"), "4 and 8 bits"),
         (("--shape", "smollm2-135m", "--block", "48"), "blocks of 16"),
+        (("--shape", "smollm2-135m", "-M", "4"), "--rows"),
+        (("--bits", "8"), "--bits"),
+        (("-K", "64"), "--features"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_measured(
@@ -161,7 +164,12 @@ def test_an_op(nybble: Nybble, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(("-M", "0"), "--rows"), (("--bits", "3"), "4 and 8 bits"), (("--shape", "smollm2-135m"), "--shape")],
+    [
+        (("-M", "0"), "--rows"),
+        (("--bits", "3"), "4 and 8 bits"),
+        (("--shape", "smollm2-135m"), "--shape"),
+        (("-n", "1"), "--generate"),
+    ],
 )
 def test_mistakes_about_an_op(nybble: Nybble, arguments: tuple[str, ...], named: str) -> None:
     outcome = nybble("bench", "--op", "linear", *arguments)

@@ -30,7 +30,14 @@ EXAMPLES = (
 )
 
 
+# What each kind of measurement alone understands; an option of another kind would be ignored in silence.
+OF_AN_OPERATION = ("rows", "features", "outputs")
+OF_RANDOM_WEIGHTS = ("bits", "block", "asymmetric")
+OF_A_MODEL = ("prompts", "generated", "pairs", "depths", "batches", "peer_python", "peer_model", "offline")
+
+
 def bench(
+    context: typer.Context,
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)] = None,
     prompts: bench_options.Prompts = "512",
     generated: bench_options.Generated = "128",
@@ -73,6 +80,7 @@ def bench(
 
     # Mistakes are told before anything is fetched or measured.
     formats.check_format(output_format)
+    _refuse_options_without_effect(context, operation, shape)
     counts = _thread_counts(threads)
     old = None if compare is None else formats.read_rows(compare)
     Accuracy.parse(accuracy)
@@ -114,6 +122,20 @@ def bench(
         from ..bench.plot import draw
 
         draw(report.rows, plot)
+
+
+def _refuse_options_without_effect(context: typer.Context, operation: str | None, shape: str | None) -> None:
+    ineffective: tuple[str, ...]
+    if operation is not None:
+        ineffective, subject = OF_A_MODEL, "with --op"
+    elif shape is not None:
+        ineffective, subject = OF_AN_OPERATION, "with --shape"
+    else:
+        ineffective, subject = OF_AN_OPERATION + OF_RANDOM_WEIGHTS, "on a model's own weights"
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in ineffective and source is not None and source.name == "COMMANDLINE":
+            raise InvalidParameter(f"{parameter.opts[0]} has no effect {subject}; leave it out")
 
 
 def _thread_counts(threads: str | None) -> tuple[int, ...]:
