@@ -90,13 +90,13 @@ double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, s
     const Memory others(2 * cache_bytes, Pages::small);
     if (cache_bytes != 0) std::memset(others.data(), 1, others.bytes());
     const size_t parts = (total + kPartBytes - 1) / kPartBytes;
-    SharedWork work;
+    SharedWork work(threads.size());
     const auto evict = [&](size_t thread) {
         read(others.data(), others.bytes());
         if (thread == 0) work.reset();
     };
-    const auto pass = [&](size_t) {
-        work.share(parts, threads.size(), [&](size_t part) {
+    const auto pass = [&](size_t thread) {
+        Worker(work, thread).share(parts, [&](size_t part) {
             for_each_part(extents, part * kPartBytes, std::min(total, (part + 1) * kPartBytes), read);
         });
     };

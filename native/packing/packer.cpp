@@ -58,10 +58,10 @@ void pack_float_row(PackedMatrix& matrix, size_t channel, const uint8_t* stored)
 size_t pack_rows(PackedMatrix& matrix, size_t first_channel, const StoredRows& stored, ThreadPool& threads) {
     const size_t first_panel = first_channel / kPanelChannels;
     const size_t last_panel = (first_channel + stored.rows + kPanelChannels - 1) / kPanelChannels;
-    SharedWork panels;
+    SharedWork work(threads.size());
     std::atomic<size_t> bad_row{kAllFinite};
-    threads.run([&](size_t) {
-        panels.share(last_panel - first_panel, threads.size(), [&](size_t index) {
+    threads.run([&](size_t thread) {
+        Worker(work, thread).share(last_panel - first_panel, [&](size_t index) {
             const size_t panel = first_panel + index;
             const size_t begin = std::max(panel * kPanelChannels, first_channel);
             const size_t end = std::min((panel + 1) * kPanelChannels, first_channel + stored.rows);

@@ -20,10 +20,11 @@ class RotateAppend final : public WritingOp {
           head_dim_(head_dim),
           norms_(std::move(norms)) {}
     size_t scratch_bytes() const override { return 2 * (head_dim_ + 16) * sizeof(float); }
+    bool is_brief(size_t rows) const override { return are_brief(rows, query_.width + key_.width + value_.width); }
     void run(Turn& turn) const override {
         const FloatRows query = turn.floats(query_), key = turn.floats(key_), value = turn.floats(value_);
         const FloatRows output = turn.floats(output_);
-        turn.work.share(turn.step.rows, turn.threads, [&](size_t row) {
+        turn.share(turn.step.rows, [&](size_t row) {
             for (size_t at = 0; at < query_.width; at += head_dim_) {
                 turn_head(turn, row, query.data + row * query.stride + at, norms_.query,
                           output.data + row * output.stride + at);
@@ -98,8 +99,8 @@ class Attention final : public WritingOp {
                 end = begin;
             }
         }
-        turn.work.share(tiles.size() * kv_heads_, turn.threads,
-                        [&](size_t task) { attend(turn, tiles[task / kv_heads_], task % kv_heads_); });
+        turn.share(tiles.size() * kv_heads_,
+                   [&](size_t task) { attend(turn, tiles[task / kv_heads_], task % kv_heads_); });
     }
 
   private:

@@ -29,7 +29,7 @@ class Embed final : public WritingOp {
         : WritingOp(std::move(label), output), table_(std::move(table)) {}
     void run(Turn& turn) const override {
         const FloatRows to = turn.floats(output_);
-        turn.work.share(turn.step.rows, turn.threads, [&](size_t row) {
+        turn.share(turn.step.rows, [&](size_t row) {
             table_->decode_row(static_cast<size_t>(turn.step.tokens[row]), to.data + row * to.stride);
         });
     }
@@ -43,10 +43,11 @@ class RMSNorm final : public WritingOp {
     RMSNorm(std::string label, View input, std::vector<float> weight, View output, float epsilon)
         : WritingOp(std::move(label), output), input_(input), weight_(std::move(weight)), epsilon_(epsilon) {}
     size_t scratch_bytes() const override { return (output_.width + 16) * sizeof(float); }
+    bool is_brief(size_t rows) const override { return are_brief(rows, output_.width); }
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_);
         const size_t rows = turn.rows_of(output_);
-        turn.work.share(rows, turn.threads, [&](size_t row) {
+        turn.share(rows, [&](size_t row) {
             write_row(turn, output_, row, [&](float* to) {
                 turn.kernels.rms_norm(
                     {from.data + row * from.stride, weight_.data(), to, input_.width, weight_.size(), epsilon_});
@@ -63,10 +64,11 @@ class RMSNorm final : public WritingOp {
 class Quantise final : public WritingOp {
   public:
     Quantise(std::string label, View input, View output) : WritingOp(std::move(label), output), input_(input) {}
+    bool is_brief(size_t rows) const override { return are_brief(rows, output_.width); }
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_);
         const size_t rows = turn.rows_of(output_);
-        turn.work.share(rows, turn.threads, [&](size_t row) {
+        turn.share(rows, [&](size_t row) {
             turn.kernels.quantise(from.data + row * from.stride, input_.width, turn.slots[output_.slot].quantised, row);
         });
     }
@@ -93,10 +95,8 @@ class Linear final : public WritingOp {
         if (input.block == 0) arguments.floats = turn.floats(input_);
         if (residual_) arguments.residual = turn.floats(*residual_);
         const size_t rows = turn.rows_of(output_), panels = weights_->panels();
-        if (rows == 0) return;
         if (rows == 1) {
-            turn.work.share(panels, turn.threads,
-                            [&](size_t panel) { kernel_.run(arguments, panel, 0, 1, turn.scratch); });
+            turn.share(panels, [&](size_t panel) { kernel_.run(arguments, panel, 0, 1, turn.scratch); });
             return;
         }
         // A task is a panel × a run of rows. Runs are as long as their activations stay in the L2 cache, so that the
@@ -104,12 +104,17 @@ class Linear final : public WritingOp {
         const size_t cached = std::max(kLeastRows, kCachedActivations / weights_->k());
         const size_t wanted = std::max((rows + cached - 1) / cached, (turn.threads * 4 + panels - 1) / panels);
         const size_t runs = std::min(wanted, (rows + kLeastRows - 1) / kLeastRows);
-        const size_t run_length = (rows + runs - 1) / runs;
-        turn.work.share(panels * runs, turn.threads, [&](size_t task) {
+        const size_t run_length = runs == 0 ? 0 : (rows + runs - 1) / runs;
+        turn.share(panels * runs, [&](size_t task) {
             const size_t begin = task / panels * run_length;
             const size_t end = std::min(begin + run_length, rows);
             if (begin < end) kernel_.run(arguments, task % panels, begin, end, turn.scratch);
         });
+    }
+    std::span<const uint8_t> stream(const Turn& turn) const override {
+        if (turn.rows_of(output_) != 1) return {};
+        const size_t first = turn.worker->first_task(weights_->panels());
+        return {weights_->panel(first), weights_->bytes() - first * weights_->panel_bytes()};
     }
 
   private:
@@ -128,10 +133,11 @@ class SwiGLU final : public WritingOp {
     SwiGLU(std::string label, View gate, View up, View output)
         : WritingOp(std::move(label), output), gate_(gate), up_(up) {}
     size_t scratch_bytes() const override { return (output_.width + 16) * sizeof(float); }
+    bool is_brief(size_t rows) const override { return are_brief(rows, output_.width); }
     void run(Turn& turn) const override {
         const FloatRows gate = turn.floats(gate_), up = turn.floats(up_);
         const size_t rows = turn.rows_of(output_);
-        turn.work.share(rows, turn.threads, [&](size_t row) {
+        turn.share(rows, [&](size_t row) {
             write_row(turn, output_, row, [&](float* to) {
                 turn.kernels.swiglu(gate.data + row * gate.stride, up.data + row * up.stride, to, output_.width);
             });
@@ -146,10 +152,11 @@ class Add final : public WritingOp {
   public:
     Add(std::string label, View left, View right, View output)
         : WritingOp(std::move(label), output), left_(left), right_(right) {}
+    bool is_brief(size_t rows) const override { return are_brief(rows, output_.width); }
     void run(Turn& turn) const override {
         const FloatRows left = turn.floats(left_), right = turn.floats(right_), to = turn.floats(output_);
         const size_t rows = turn.rows_of(output_);
-        turn.work.share(rows, turn.threads, [&](size_t row) {
+        turn.share(rows, [&](size_t row) {
             for (size_t i = 0; i < output_.width; ++i) {
                 to.data[row * to.stride + i] = left.data[row * left.stride + i] + right.data[row * right.stride + i];
             }
@@ -163,9 +170,10 @@ class Add final : public WritingOp {
 class SelectOutputs final : public WritingOp {
   public:
     SelectOutputs(std::string label, View input, View output) : WritingOp(std::move(label), output), input_(input) {}
+    bool is_brief(size_t rows) const override { return are_brief(rows, output_.width); }
     void run(Turn& turn) const override {
         const FloatRows from = turn.floats(input_), to = turn.floats(output_);
-        turn.work.share(turn.step.outputs, turn.threads, [&](size_t output) {
+        turn.share(turn.step.outputs, [&](size_t output) {
             const auto row = static_cast<size_t>(turn.step.output_rows[output]);
             std::memcpy(to.data + output * to.stride, from.data + row * from.stride, input_.width * sizeof(float));
         });

@@ -14,17 +14,50 @@ namespace {
 // Rows start on cache lines, so that threads which write neighbouring rows do not share one.
 size_t float_stride(const Slot& slot) { return round_up(slot.width, kCacheLine / sizeof(float)); }
 
+// Fetches the weights that a thread will stream next into its cache while it waits for others.
+class WeightsAhead {
+  public:
+    // At the first of the ops from `begin` on that streams any, unless it did so before.
+    void aim(const std::vector<std::unique_ptr<Op>>& ops, size_t begin, const Turn& turn) {
+        if (begin <= op_) return;
+        left_ = {};
+        for (op_ = begin; op_ < ops.size(); ++op_) {
+            left_ = ops[op_]->stream(turn);
+            if (!left_.empty()) break;
+        }
+        left_ = left_.first(std::min(left_.size(), kMostBytes));
+    }
+
+    // A few lines more; false when there are none.
+    bool fetch() {
+        constexpr size_t kBytes = 4 * kCacheLine;
+        if (left_.size() < kBytes) return false;
+        for (size_t at = 0; at < kBytes; at += kCacheLine) __builtin_prefetch(left_.data() + at, 0, 2);
+        left_ = left_.subspan(kBytes);
+        return true;
+    }
+
+  private:
+    static constexpr size_t kMostBytes = size_t{64} << 10;
+
+    size_t op_ = 0;
+    std::span<const uint8_t> left_;
+};
+
 }  // namespace
 
 size_t slot_bytes(const Slot& slot, size_t rows, size_t outputs) {
-    const size_t slot_rows = slot.per_output ? outputs : rows;
+    const size_t slot_rows = slot.rows(rows, outputs);
     if (slot.block != 0) return quantised_rows_bytes(slot.width, slot.block, slot_rows);
     // Kernels read whole vectors past the last row's end: one spare line.
     return float_stride(slot) * slot_rows * sizeof(float) + kCacheLine;
 }
 
 Program::Program(std::shared_ptr<ThreadPool> threads, Isa isa, std::vector<double> inverse_frequencies)
-    : threads_(std::move(threads)), kernels_(row_kernels(isa)), inverse_frequencies_(std::move(inverse_frequencies)) {}
+    : threads_(std::move(threads)),
+      kernels_(row_kernels(isa)),
+      inverse_frequencies_(std::move(inverse_frequencies)),
+      work_(threads_->size()) {}
 
 size_t Program::add_slot(size_t width, bool per_output, size_t block) {
     slots_.push_back({width, per_output, block});
@@ -38,11 +71,10 @@ size_t Program::activation_bytes(size_t rows, size_t outputs) const {
 }
 
 void Program::prepare_memory(size_t rows, size_t outputs) {
-    if (works_.empty()) {
+    if (scratch_.empty()) {
         size_t needed = 0;
         for (const auto& op : ops_) needed = std::max(needed, op->scratch_bytes());
         while (scratch_.size() < threads_->size()) scratch_.emplace_back(needed + kCacheLine, Pages::small);
-        works_ = std::vector<SharedWork>(ops_.size());
     }
     if (rows == laid_out_rows_ && outputs == laid_out_outputs_) return;
     const size_t needed = activation_bytes(rows, outputs);
@@ -56,7 +88,7 @@ void Program::prepare_memory(size_t rows, size_t outputs) {
     laid_out_outputs_ = outputs;
     size_t at = 0;
     for (Slot& slot : slots_) {
-        const size_t slot_rows = slot.per_output ? outputs : rows;
+        const size_t slot_rows = slot.rows(rows, outputs);
         if (slot.block == 0) {
             slot.floats = {activations_.as<float>(at), float_stride(slot)};
         } else {
@@ -88,17 +120,44 @@ Step Program::make_step(const std::vector<int32_t>& tokens, const std::vector<st
     return step;
 }
 
-bool Program::execute(const Step& step, const std::function<bool()>& should_stop) {
+std::vector<size_t> Program::shared_ops(const Step& step) const {
+    std::vector<size_t> positions;
+    for (size_t index = 0; index < ops_.size(); ++index) {
+        const View* written = ops_[index]->written();
+        const size_t rows = written == nullptr ? step.rows : slots_[written->slot].rows(step.rows, step.outputs);
+        if (index == 0 || threads_->size() == 1 || !ops_[index]->is_brief(rows)) positions.push_back(index);
+    }
+    return positions;
+}
+
+bool Program::execute(const Step& step, const std::function<bool()>& should_stop, const std::function<void()>& ended) {
     prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
-    for (SharedWork& work : works_) work.reset();
+    const std::vector<size_t> shared = shared_ops(step);
+    const size_t threads = threads_->size();
+    work_.reset();
     std::atomic<bool> stopped{false};
     threads_->run([&](size_t thread) {
-        for (size_t index = 0; index < ops_.size(); ++index) {
+        Worker worker(work_, thread);
+        WeightsAhead ahead;
+        for (size_t at = 0; at < shared.size(); ++at) {
             // A thread leaves between ops only; those still in one do what it has not claimed.
             if (stopped.load(std::memory_order_relaxed)) return;
-            Turn turn{step, slots_, kernels_, works_[index], threads_->size(), scratch_[thread].data()};
-            ops_[index]->run(turn);
-            if (thread == 0 && index + 1 < ops_.size() && should_stop()) stopped.store(true, std::memory_order_relaxed);
+            const size_t first = shared[at], end = at + 1 < shared.size() ? shared[at + 1] : ops_.size();
+            Turn turn{step, slots_, kernels_, threads, scratch_[thread].data(), threads == 1 ? nullptr : &worker};
+            const auto finish = [&] {
+                if (ended) ended();
+                Turn alone{step, slots_, kernels_, 1, scratch_[thread].data(), nullptr};
+                for (size_t index = first + 1; index < end; ++index) {
+                    ops_[index]->run(alone);
+                    if (ended) ended();
+                }
+            };
+            const Interlude interlude{finish, [&] { return ahead.fetch(); }};
+            turn.interlude = &interlude;
+            if (turn.worker != nullptr) ahead.aim(ops_, end, turn);
+            ops_[first]->run(turn);
+            if (turn.worker == nullptr) finish();
+            if (thread == 0 && end < ops_.size() && should_stop()) stopped.store(true, std::memory_order_relaxed);
         }
     });
     return !stopped.load();
@@ -107,7 +166,7 @@ bool Program::execute(const Step& step, const std::function<bool()>& should_stop
 bool Program::run(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
                   const std::vector<int32_t>& output_rows, float* logits, const std::function<bool()>& should_stop) {
     const Step step = make_step(tokens, sequences, output_rows);
-    if (!execute(step, should_stop)) return false;
+    if (!execute(step, should_stop, {})) return false;
     const FloatRows& from = slots_[logits_.slot].floats;
     for (size_t row = 0; row < step.outputs; ++row) {
         std::memcpy(logits + row * logits_.width, from.data + row * from.stride + logits_.offset,
@@ -125,11 +184,7 @@ std::vector<std::pair<std::string, double>> Program::time_ops(const std::vector<
     std::vector<Clock::time_point> ends;
     ends.reserve(ops_.size());
     const Clock::time_point start = Clock::now();
-    execute(step, [&] {
-        ends.push_back(Clock::now());
-        return false;
-    });
-    ends.push_back(Clock::now());
+    execute(step, [] { return false; }, [&] { ends.push_back(Clock::now()); });
     for (const Span& span : step.spans) span.cache->set_length(span.first_position + span.rows);
     std::vector<std::pair<std::string, double>> times;
     for (size_t i = 0; i < ops_.size(); ++i) {
@@ -160,9 +215,8 @@ std::string Program::first_non_finite(const std::vector<int32_t>& tokens,
     std::string found;
     // On this thread alone: a buffer must be looked at before the next op may reuse its slot.
     prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
-    for (SharedWork& work : works_) work.reset();
     for (size_t index = 0; index < ops_.size() && found.empty(); ++index) {
-        Turn turn{step, slots_, kernels_, works_[index], 1, scratch_[0].data()};
+        Turn turn{step, slots_, kernels_, 1, scratch_[0].data(), nullptr};
         ops_[index]->run(turn);
         const View* written = ops_[index]->written();
         const bool finite = written == nullptr || is_finite(*written, turn.rows_of(*written));

@@ -1,11 +1,13 @@
 // A compiled graph: a flat list of ops over slots of memory. One call runs one step for a batch of sequences; every
-// thread of the pool walks the whole list, claims parts of each op, and goes on when all of its parts are done.
+// thread of the pool walks the whole list, claims parts of each op, and goes on when all of its parts are done. Ops
+// that would be over before another thread has joined in are run by the thread that ends the op before them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,8 @@ struct Slot {
     size_t block;
     FloatRows floats{};
     QuantisedRows quantised{};
+
+    size_t rows(size_t tokens, size_t outputs) const { return per_output ? outputs : tokens; }
 };
 
 // Bytes a slot takes in a step of that many tokens and outputs.
@@ -60,16 +64,33 @@ struct Step {
     }
 };
 
+// What a thread does between its own tasks of an op and those of the next.
+struct Interlude {
+    std::function<void()> finish;     // called by whoever ends the last task
+    std::function<bool()> meanwhile;  // called again and again while waiting for that, until false
+};
+
 // One thread's part in one op.
 struct Turn {
     const Step& step;
     const std::vector<Slot>& slots;
     const RowKernels& kernels;
-    SharedWork& work;
     size_t threads;
     uint8_t* scratch;
+    Worker* worker;  // null: this thread does all of the op
+    const Interlude* interlude = nullptr;
 
-    size_t rows_of(const View& view) const { return slots[view.slot].per_output ? step.outputs : step.rows; }
+    // Call function(task) once for each of the op's tasks, on whichever thread comes first. An op calls it once.
+    template <typename Function>
+    void share(size_t tasks, const Function& function) const {
+        if (worker != nullptr) {
+            worker->share(tasks, function, interlude->finish, interlude->meanwhile);
+        } else {
+            for (size_t task = 0; task < tasks; ++task) function(task);
+        }
+    }
+
+    size_t rows_of(const View& view) const { return slots[view.slot].rows(step.rows, step.outputs); }
     FloatRows floats(const View& view) const {
         const FloatRows& rows = slots[view.slot].floats;
         return {rows.data + view.offset, rows.stride};
@@ -81,6 +102,10 @@ class Op {
     explicit Op(std::string label) : label_(std::move(label)) {}
     virtual ~Op() = default;
     virtual void run(Turn& turn) const = 0;
+    // Whether one thread is done with that many rows before another can have joined in.
+    virtual bool is_brief(size_t /*rows*/) const { return false; }
+    // The weights that the worker whose turn it is will stream from memory, from where it begins; empty: none.
+    virtual std::span<const uint8_t> stream(const Turn&) const { return {}; }
     virtual size_t scratch_bytes() const { return 0; }
     // The buffer this op writes; null when it writes only the KV cache.
     virtual const View* written() const = 0;
@@ -112,7 +137,7 @@ class Program {
     bool run(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
              const std::vector<int32_t>& output_rows, float* logits, const std::function<bool()>& should_stop);
 
-    // Like run(), but returns how long thread 0 was in each op, in seconds, waiting for others included.
+    // Like run(), but returns how long each op took, in seconds: from the end of the one before to its own.
     std::vector<std::pair<std::string, double>> time_ops(const std::vector<int32_t>& tokens,
                                                          const std::vector<std::pair<KVCache*, size_t>>& sequences,
                                                          const std::vector<int32_t>& output_rows);
@@ -127,8 +152,11 @@ class Program {
                    const std::vector<int32_t>& output_rows) const;
     // Give every slot its place for a step of that many rows.
     void prepare_memory(size_t rows, size_t outputs);
-    // False when should_stop() ended it.
-    bool execute(const Step& step, const std::function<bool()>& should_stop);
+    // False when should_stop() ended it. `ended` is called after each op by the thread that did the last of it.
+    bool execute(const Step& step, const std::function<bool()>& should_stop, const std::function<void()>& ended);
+    // Positions of the ops that all threads take part in; those between are left to the thread that ends the one
+    // before.
+    std::vector<size_t> shared_ops(const Step& step) const;
     bool is_finite(const View& view, size_t rows) const;
 
     std::shared_ptr<ThreadPool> threads_;
@@ -140,7 +168,7 @@ class Program {
     Memory activations_;
     size_t laid_out_rows_ = 0, laid_out_outputs_ = 0;
     std::vector<Memory> scratch_;
-    std::vector<SharedWork> works_;  // one an op
+    SharedWork work_;
 };
 
 }  // namespace nybble

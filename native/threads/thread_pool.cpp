@@ -37,21 +37,21 @@ void ThreadPool::run(const std::function<void(size_t)>& function) {
         return;
     }
     function_ = &function;
-    running_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
+    const auto expected = returned_.load(std::memory_order_relaxed) + static_cast<uint32_t>(workers_.size());
     round_.fetch_add(1, std::memory_order_release);
     round_.notify_all();
     function(0);
-    for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) wait_for_change(running_, left);
+    wait_until_reached(returned_, expected);
 }
 
 void ThreadPool::work(size_t index) {
     uint32_t round = 0;
     for (;;) {
-        wait_for_change(round_, round);
-        ++round;
+        wait_until_reached(round_, ++round);
         if (stopping_.load(std::memory_order_acquire)) return;
         (*function_)(index);
-        if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
+        returned_.fetch_add(1, std::memory_order_acq_rel);
+        returned_.notify_all();
     }
 }
 

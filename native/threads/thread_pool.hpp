@@ -29,8 +29,8 @@ class ThreadPool {
     void stop();
 
     const std::function<void(size_t)>* function_ = nullptr;
-    alignas(64) std::atomic<uint32_t> round_{0};
-    alignas(64) std::atomic<uint32_t> running_{0};
+    alignas(64) std::atomic<uint32_t> round_{0};     // of calls to run()
+    alignas(64) std::atomic<uint32_t> returned_{0};  // calls of the function by workers, of all rounds
     std::atomic<bool> stopping_{false};
     std::vector<std::thread> workers_;
 };
