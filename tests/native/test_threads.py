@@ -16,6 +16,9 @@ from .programs import ISAS, OpProgram
 
 OPS = 100
 
+BRIEF, SHARED = 8, 1100
+"""Features of rows so short that a thread runs an op of some of them for all, and of rows that are shared."""
+
 
 def adding(rows: int, width: int, ops: int, threads: int) -> tuple[OpProgram, NDArray[np.float32]]:
     """A chain of ``ops`` additions, each of which needs the one before to be done, and what it must give."""
@@ -40,15 +43,39 @@ def test_many_pools_come_and_go() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-def test_every_step_on_a_pool_gives_the_same(threads: int) -> None:
-    """Also with more threads than CPUs and more threads than rows, often."""
-    program, expected = adding(5, 8, OPS, threads)
+@pytest.mark.parametrize(("rows", "width"), [(5, SHARED), (40, SHARED), (5, BRIEF), (1, SHARED)])
+def test_every_step_on_a_pool_gives_the_same(threads: int, rows: int, width: int) -> None:
+    """Also with more threads than CPUs and more threads than rows, and with ops that one thread runs for all, often."""
+    program, expected = adding(rows, width, OPS, threads)
     for _ in range(10):
         np.testing.assert_array_equal(program.run(), expected)
 
 
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_ops_without_rows_end_too(threads: int) -> None:
+    """A prompt's inner steps ask for no outputs: what follows the selection has nothing to do, and the rest goes on."""
+    program, _ = adding(5, SHARED, OPS, threads)
+    for _ in range(10):
+        cache = program.cache()
+        assert program.native.run(list(range(5)), [(cache, 5)], []).shape == (0, SHARED)
+        assert cache.length == 5
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("width", [SHARED, BRIEF])
+def test_every_op_is_timed(threads: int, width: int) -> None:
+    """Whoever runs it; together they take as long as the step."""
+    program, _ = adding(5, width, OPS, threads)
+    began = time.perf_counter()
+    times = program.native.time_ops(list(range(5)), [(program.cache(), 5)], [0])
+    took = time.perf_counter() - began
+    assert [label for label, _ in times] == ["embed", *["add"] * OPS, "select"]
+    assert all(seconds >= 0 for _, seconds in times)
+    assert 0 < sum(seconds for _, seconds in times) <= took
+
+
 def test_programs_share_a_pool() -> None:
-    programs = [adding(3, width, OPS, 3) for width in (8, 20)]
+    programs = [adding(3, width, OPS, 3) for width in (BRIEF, SHARED)]
     for program, expected in programs * 3:
         np.testing.assert_array_equal(program.run(), expected)
 
@@ -63,7 +90,7 @@ def test_a_pool_has_at_least_one_thread() -> None:
 def test_idle_threads_sleep() -> None:
     """They spin for some microseconds after a step, then use no CPU."""
     for threads in (2, 7):
-        adding(5, 8, OPS, threads)[0].run()
+        adding(5, SHARED, OPS, threads)[0].run()
     time.sleep(0.05)
     began = time.process_time()
     time.sleep(0.3)
