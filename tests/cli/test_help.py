@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from nybble import __version__
 from nybble.cli import app as application
-from nybble.cli import bench, chat, explain, models, options, probe, run
+from nybble.cli import bench, chat, explain, models, options, patch, probe, run
 from nybble.engine.llm import DEFAULT_MAX_TOKENS
 from nybble.engine.loading import LONGEST_DEFAULT_CONTEXT
 from nybble.graph.dispatch import Accuracy
@@ -26,6 +26,7 @@ EXAMPLES = {
     ("models", "fetch"): models.FETCH_EXAMPLES,
     ("models", "remove"): models.REMOVE_EXAMPLES,
     ("explain",): explain.EXAMPLES,
+    ("patch",): patch.EXAMPLES,
     ("probe",): probe.EXAMPLES,
     ("bench",): bench.EXAMPLES,
 }

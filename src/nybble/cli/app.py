@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, chat, explain, models, probe, run
+from . import bench, chat, explain, models, patch, probe, run
 
 EXAMPLES = ('nybble run "What is the capital of France?"', "nybble chat", "nybble models")
 
@@ -51,5 +51,6 @@ models.app.command(epilog=epilog(models.FETCH_EXAMPLES))(models.fetch)
 models.app.command(epilog=epilog(models.REMOVE_EXAMPLES))(models.remove)
 app.add_typer(models.app, name="models", epilog=epilog(models.EXAMPLES))
 app.command(epilog=epilog(explain.EXAMPLES))(explain.explain)
+app.command(epilog=epilog(patch.EXAMPLES))(patch.patch)
 app.command(epilog=epilog(probe.EXAMPLES))(probe.probe)
 app.command(epilog=epilog(bench.EXAMPLES))(bench.bench)
