@@ -70,6 +70,15 @@ void bind_kernels(nb::module_& m) {
     m.def("quantise_rows", &quantise_rows, "isa"_a, "x"_a, "block"_a,
           "Activations as kernels of `isa` see them: codes (rows, width), scales and scaled sums (rows, blocks), and "
           "outliers (rows, width), zero elsewhere.");
+    m.def(
+        "highest_logit",
+        [](const std::string& isa, FloatVector logits) {
+            const size_t count = logits.shape(0);
+            require(count > 0, "no logits");
+            const size_t index = row_kernels(isa_named(isa)).highest_logit(logits.data(), count);
+            return index < count ? std::optional(index) : std::nullopt;
+        },
+        "isa"_a, "logits"_a, "Index of the highest logit, the first of equals; None if any is NaN or infinite.");
     nb::class_<ThreadPool>(m, "ThreadPool")
         .def(
             "__init__",

@@ -124,6 +124,8 @@ struct RowKernels {
     void (*swiglu)(const float* gate, const float* up, float* output, size_t width);
     void (*attention)(const AttentionArguments&, uint8_t* scratch);
     size_t (*attention_scratch_bytes)(size_t padded_head_dim, size_t rows);
+    // Where the highest of `count` logits (at least one) is, the first of equals; `count` if any is NaN or infinite.
+    size_t (*highest_logit)(const float* logits, size_t count);
 };
 
 }  // namespace nybble

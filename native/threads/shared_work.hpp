@@ -73,7 +73,7 @@ class Worker {
             work_.finished_round_.store(round_, std::memory_order_release);
             work_.finished_round_.notify_all();
         } else {
-            wait_until_reached(work_.finished_round_, round_, meanwhile);
+            wait_until_reached(work_.finished_round_, round_, kSpinTime, meanwhile);
         }
     }
 

@@ -41,13 +41,13 @@ void ThreadPool::run(const std::function<void(size_t)>& function) {
     round_.fetch_add(1, std::memory_order_release);
     round_.notify_all();
     function(0);
-    wait_until_reached(returned_, expected);
+    wait_until_reached(returned_, expected, kSpinTime);
 }
 
 void ThreadPool::work(size_t index) {
     uint32_t round = 0;
     for (;;) {
-        wait_until_reached(round_, ++round);
+        wait_until_reached(round_, ++round, kSpinTimeBetweenSteps);
         if (stopping_.load(std::memory_order_acquire)) return;
         (*function_)(index);
         returned_.fetch_add(1, std::memory_order_acq_rel);

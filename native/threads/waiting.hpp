@@ -8,8 +8,10 @@
 
 namespace nybble {
 
-// Longer than a wait takes when nobody is late, and shorter than a scheduler slice.
+// Longer than a thread is late when all have a CPU, and shorter than a scheduler slice.
 inline constexpr std::chrono::microseconds kSpinTime{100};
+// Longer than a caller takes to choose a token and show it: waking a thread that sleeps takes as long.
+inline constexpr std::chrono::microseconds kSpinTimeBetweenSteps{500};
 
 // Tells the CPU that this thread spins.
 inline void pause() {
@@ -25,7 +27,8 @@ inline void pause() {
 // Return once `value`, which counts up, has come to `wanted`; whoever changes it calls notify_all() on it.
 // `meanwhile()` is called again and again before anything else until it returns false.
 template <typename Meanwhile>
-void wait_until_reached(const std::atomic<uint32_t>& value, uint32_t wanted, const Meanwhile& meanwhile) {
+void wait_until_reached(const std::atomic<uint32_t>& value, uint32_t wanted, std::chrono::microseconds spin_time,
+                        const Meanwhile& meanwhile) {
     // A pause takes 10 to 50 ns, depending on the CPU: reading the clock takes as long as several.
     constexpr int kSpinsBetweenClocks = 32;
     uint32_t seen = 0;
@@ -36,7 +39,7 @@ void wait_until_reached(const std::atomic<uint32_t>& value, uint32_t wanted, con
     do {
         if (reached()) return;
     } while (meanwhile());
-    const auto end = std::chrono::steady_clock::now() + kSpinTime;
+    const auto end = std::chrono::steady_clock::now() + spin_time;
     do {
         for (int spin = 0; spin < kSpinsBetweenClocks; ++spin) {
             if (reached()) return;
@@ -46,8 +49,9 @@ void wait_until_reached(const std::atomic<uint32_t>& value, uint32_t wanted, con
     while (!reached()) value.wait(seen, std::memory_order_acquire);
 }
 
-inline void wait_until_reached(const std::atomic<uint32_t>& value, uint32_t wanted) {
-    wait_until_reached(value, wanted, [] { return false; });
+inline void wait_until_reached(const std::atomic<uint32_t>& value, uint32_t wanted,
+                               std::chrono::microseconds spin_time) {
+    wait_until_reached(value, wanted, spin_time, [] { return false; });
 }
 
 }  // namespace nybble

@@ -7,7 +7,6 @@ one draw. Every token of a sequence costs one call, so nothing here sorts a whol
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -16,7 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _native
 from ..errors import InvalidParameter, NumericalError
+
+BEST_ISA = _native.available_isas()[0]
+"""Whose kernels look at logits; all find the same."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -154,9 +157,11 @@ class Sampler:
         applies to (an integer array spares a conversion). Equal logits are decided in favour of the lowest id.
         Raises NumericalError when a logit is NaN or infinite.
         """
-        logits = self._penalized(_finite(logits), history)
+        highest = _highest(logits)
+        penalized = self._penalized(logits, history)
         if self.options.temperature == 0.0:
-            return int(logits.argmax())
+            return highest if penalized is logits else int(penalized.argmax())
+        logits = penalized
         identifiers, weights = self._filtered(logits)
         # The 53 high bits as a fraction in [0, 1): PCG64's raw stream is frozen by numpy, Generator.random's is not.
         index = _drawn(weights, (int(self._generator.random_raw()) >> 11) * 2.0**-53)
@@ -169,7 +174,8 @@ class Sampler:
 
         Same arguments and errors as :meth:`sample`; draws nothing.
         """
-        logits = self._penalized(_finite(logits), history)
+        _highest(logits)
+        logits = self._penalized(logits, history)
         if self.options.temperature == 0.0:
             return np.array([logits.argmax()], dtype=np.intp), np.ones(1)
         identifiers, weights = self._filtered(logits)
@@ -222,13 +228,13 @@ class Sampler:
         return identifiers, weights
 
 
-def _finite(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The logits, checked. Both extremes are finite exactly if all are: NaN wins argmax and minimum."""
+def _highest(logits: NDArray[np.float32]) -> int:
+    """Index of the highest logit, all of which are checked."""
     if logits.ndim != 1 or len(logits) == 0:
         raise InvalidParameter(f"logits have shape {logits.shape}; expected (vocabulary,)")
-    highest = int(logits.argmax())
-    if math.isfinite(logits[highest]) and math.isfinite(logits.min()):
-        return logits
+    highest = _native.highest_logit(BEST_ISA, logits)
+    if highest is not None:
+        return highest
     wrong = np.flatnonzero(~np.isfinite(logits))
     raise NumericalError(
         f"{len(wrong)} of {len(logits)} logits are not finite; the first is {logits[wrong[0]]} at token id {wrong[0]}"

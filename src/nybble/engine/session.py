@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .. import _native
 from ..errors import ContextOverflow, InvalidParameter, NumericalError
+from .sampling import BEST_ISA
 
 STEP_TOKENS = 512
 """Most tokens of a prompt computed in one step: enough to reuse each weight, little enough memory."""
@@ -107,7 +108,7 @@ class Session:
         with self._runner.lock:
             logits = self._runner.program.run(chunk, [(self._cache, len(chunk))], outputs)
         self._ids.extend(chunk)
-        if not np.isfinite(logits).all():
+        if any(_native.highest_logit(BEST_ISA, row) is None for row in logits):
             ids = list(self._ids)
             del self._ids[:]
             raise NumericalError(
