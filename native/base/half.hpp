@@ -34,6 +34,8 @@ static inline uint16_t float_to_half(float value) {
     return static_cast<uint16_t>(sign | (rounded >> 13));
 }
 
+static inline bool is_finite_half(uint16_t half) { return (half & 0x7c00u) != 0x7c00u; }
+
 static inline float bfloat_to_float(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
 
 }  // namespace nybble

@@ -20,19 +20,34 @@ struct WeightMemory {
     std::shared_ptr<Memory> memory;
 };
 
-// Tensors stacked along N, packed at `offset` of `memory`. Also the (part, row) of a scale that is not finite in fp16.
+// Whether `arrays` are all that `type` stores of equally many rows of k.
+bool fit(const StorageType& type, const std::vector<StoredArray>& arrays, size_t k) {
+    const RowBytes bytes = type.row_bytes(k);
+    const size_t wanted[] = {bytes.data, bytes.scales, bytes.zero_points};
+    const size_t count = type.is_separate() ? type.packed.has_offsets ? 3 : 2 : 1;
+    if (arrays.size() != count) return false;
+    for (size_t i = 0; i < count; ++i) {
+        if (arrays[i].shape(0) != arrays[0].shape(0) || arrays[i].shape(1) != wanted[i]) return false;
+    }
+    return true;
+}
+
+// Tensors stacked along N, each the arrays that store it, packed at `offset` of `memory`. Also the (part, row) of a
+// scale that is not finite in fp16.
 using PackResult = std::pair<std::shared_ptr<PackedMatrix>, std::optional<std::pair<size_t, size_t>>>;
 PackResult pack(const WeightMemory& memory, size_t offset,
-                const std::vector<std::pair<std::string, StoredArray>>& parts, size_t k, ThreadPool& threads) {
+                const std::vector<std::pair<std::string, std::vector<StoredArray>>>& parts, size_t k,
+                ThreadPool& threads) {
     require(!parts.empty() && k > 0, "nothing to pack");
     const PackedFormat format = storage_named(parts[0].first).packed;
     size_t n = 0;
     std::vector<StorageType> types;
-    for (const auto& [name, rows] : parts) {
+    for (const auto& [name, arrays] : parts) {
         const StorageType& type = types.emplace_back(storage_named(name));
         require(type.packed == format, "stacked tensors must have one packed format");
-        require(rows.shape(1) == type.row_bytes(k), "row bytes do not match k");
-        n += rows.shape(0);
+        require(type.elements % 16 == 0 || type.elements >= k || !type.is_separate(), "a block is no multiple of 16");
+        require(fit(type, arrays, k), "row bytes do not match k");
+        n += arrays[0].shape(0);
     }
     const size_t bytes = format.matrix_bytes(n, k), available = memory.memory->bytes();
     require(offset % kCacheLine == 0 && offset <= available && bytes <= available - offset, "weight memory too small");
@@ -40,11 +55,12 @@ PackResult pack(const WeightMemory& memory, size_t offset,
     size_t channel = 0;
     nb::gil_scoped_release unlocked;
     for (size_t part = 0; part < parts.size(); ++part) {
-        const StoredArray& rows = parts[part].second;
-        const size_t bad =
-            pack_rows(*matrix, channel, {&types[part], rows.data(), rows.shape(1), rows.shape(0)}, threads);
+        const std::vector<StoredArray>& arrays = parts[part].second;
+        const auto data = [&](size_t index) { return index < arrays.size() ? arrays[index].data() : nullptr; };
+        const size_t rows = arrays[0].shape(0);
+        const size_t bad = pack_rows(*matrix, channel, {&types[part], {data(0), data(1), data(2)}, rows}, threads);
         if (bad != kAllFinite) return {matrix, std::pair{part, bad}};
-        channel += rows.shape(0);
+        channel += rows;
     }
     return {matrix, std::nullopt};
 }

@@ -10,6 +10,7 @@ namespace nybble {
 
 const char* name_of(WeightType type) {
     switch (type) {
+        case WeightType::w2: return "w2";
         case WeightType::w4: return "w4";
         case WeightType::w8: return "w8";
         case WeightType::f16: return "f16";
@@ -19,16 +20,19 @@ const char* name_of(WeightType type) {
     return "unknown";
 }
 
-size_t PackedFormat::code_bytes() const {
+size_t bits_of(WeightType type) {
     switch (type) {
-        case WeightType::w4: return block * kPanelChannels / 2;
-        case WeightType::w8: return block * kPanelChannels;
+        case WeightType::w2: return 2;
+        case WeightType::w4: return 4;
+        case WeightType::w8: return 8;
         case WeightType::f16:
-        case WeightType::bf16: return block * kPanelChannels * 2;
-        case WeightType::f32: return block * kPanelChannels * 4;
+        case WeightType::bf16: return 16;
+        case WeightType::f32: return 32;
     }
     return 0;
 }
+
+size_t PackedFormat::code_bytes() const { return block * kPanelChannels * bits_of(type) / 8; }
 
 size_t PackedFormat::block_bytes() const {
     if (!is_quantised(type)) return code_bytes();
@@ -53,9 +57,9 @@ PackedMatrix::PackedMatrix(PackedFormat format, size_t n, size_t k, uint8_t* dat
 
 CodePlace place_of_code(WeightType type, size_t channel, size_t k) {
     const size_t half = channel / 16, lane = channel % 16;
-    const size_t line = (type == WeightType::w4 ? k / 8 : k / 4) * 2 + half;
-    const int shift = type == WeightType::w4 && k % 8 >= 4 ? 4 : 0;
-    return {line * 64 + lane * 4 + k % 4, shift};
+    const size_t groups_per_line = 8 / bits_of(type), group = k / 4;
+    const size_t line = group / groups_per_line * 2 + half;
+    return {line * 64 + lane * 4 + k % 4, static_cast<int>(group % groups_per_line * bits_of(type))};
 }
 
 void PackedMatrix::decode_row(size_t channel, float* out) const {
@@ -73,8 +77,9 @@ void PackedMatrix::decode_row(size_t channel, float* out) const {
         }
         return;
     }
-    const float zero_point = format_.type == WeightType::w4 ? 8.0f : 128.0f;
-    const uint8_t mask = format_.type == WeightType::w4 ? 15 : 255;
+    const size_t bits_per_code = bits_of(format_.type);
+    const auto zero_point = static_cast<float>(1 << (bits_per_code - 1));
+    const int mask = (1 << bits_per_code) - 1;
     for (size_t begin = 0; begin < k_; begin += format_.block, block += block_bytes_) {
         uint16_t bits;
         std::memcpy(&bits, block + format_.code_bytes() + lane * 2, 2);

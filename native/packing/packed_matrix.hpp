@@ -5,9 +5,9 @@
 //   weight = scale · (code − 2^(bits−1))        without offsets
 //   weight = scale · code + offset              with offsets
 // Codes lie as vector units want them: for 4 successive k ("k group"), two lines of 64 bytes (16 channels × 4 k) each.
-// 4-bit codes share a line between two k groups: the low nibbles are the first, the high nibbles the second.
-// Float weights (fp32, fp16, bf16) have no blocks: per k, 32 channels.
-// K is padded to whole blocks and N to whole panels with zeros.
+// 4-bit codes share a line between two k groups: the low nibbles are the first, the high nibbles the second. 2-bit
+// codes share one between four, the first in the lowest bits. Float weights (fp32, fp16, bf16) have no blocks: per k,
+// 32 channels. K is padded to whole blocks and N to whole panels with zeros.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,14 @@ namespace nybble {
 inline constexpr size_t kPanelChannels = 32;
 inline constexpr size_t kGroupBytes = 2 * 64;  // one k group of a panel, a byte a code
 
-enum class WeightType { w4, w8, f16, bf16, f32 };
+enum class WeightType { w2, w4, w8, f16, bf16, f32 };
 
 const char* name_of(WeightType type);
 
-inline bool is_quantised(WeightType type) { return type == WeightType::w4 || type == WeightType::w8; }
+// Bits of a code, or of a float.
+size_t bits_of(WeightType type);
+
+inline bool is_quantised(WeightType type) { return bits_of(type) <= 8; }
 
 struct PackedFormat {
     WeightType type;
@@ -67,7 +70,8 @@ class PackedMatrix {
     std::shared_ptr<const Memory> storage_;
 };
 
-// Where the code of (channel within the panel, k within the block) lies: byte within the block, and which nibble.
+// Where the code of (channel within the panel, k within the block) lies: byte within the block, and how far up its
+// bits.
 struct CodePlace {
     size_t byte;
     int shift;

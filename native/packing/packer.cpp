@@ -15,16 +15,18 @@ uint32_t four_codes(const uint8_t* codes) {
     return four;
 }
 
-// Codes go four k at a time to where place_of_code() says; 4-bit ones share their bytes with those four k later.
+// Codes go four k at a time to where place_of_code() says; 4-bit ones share their bytes with those
+// four k later, 2-bit ones with those 4, 8 and 12 k later.
 void store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const DecodedBlock& decoded) {
     const PackedFormat& format = matrix.format();
-    const bool nibbles = format.type == WeightType::w4;
-    const size_t step = nibbles ? 8 : 4;
+    const size_t bits = bits_of(format.type), groups_per_line = 8 / bits;
     uint8_t* to = block + place_of_code(format.type, lane, 0).byte;
-    for (size_t k = 0; k < format.block; k += step, to += kGroupBytes) {
-        uint32_t four = four_codes(decoded.codes + k);
-        if (nibbles) four |= four_codes(decoded.codes + k + 4) << 4;
-        std::memcpy(to, &four, sizeof four);
+    for (size_t k = 0; k < format.block; k += 4 * groups_per_line, to += kGroupBytes) {
+        uint32_t line = 0;
+        for (size_t group = 0; group < groups_per_line; ++group) {
+            line |= four_codes(decoded.codes + k + 4 * group) << (group * bits);
+        }
+        std::memcpy(to, &line, sizeof line);
     }
     std::memcpy(block + format.code_bytes() + lane * 2, &decoded.scale, 2);
     if (format.has_offsets) {
@@ -32,15 +34,13 @@ void store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const Decode
     }
 }
 
-bool pack_quantised_row(PackedMatrix& matrix, size_t channel, const StorageType& type, const uint8_t* stored) {
+bool pack_quantised_row(PackedMatrix& matrix, size_t channel, const StorageType& type, const StoredRow& stored) {
     uint8_t* panel = matrix.panel(channel / kPanelChannels);
-    const size_t packed_per_stored = type.elements / matrix.format().block;
     for (size_t block = 0; block < matrix.blocks(); ++block) {
         DecodedBlock decoded;
-        const uint8_t* from = stored + block / packed_per_stored * type.bytes;
-        if (!type.decode(from, block % packed_per_stored, matrix.format().block, decoded)) return false;
-        // What a file has behind K is padding of any value.
         const size_t end = matrix.k() - block * matrix.format().block;
+        if (!type.decode(type, stored, block, end, decoded)) return false;
+        // What a file has behind K is padding of any value.
         if (end < matrix.format().block) std::memset(decoded.codes + end, 0, matrix.format().block - end);
         store_block(matrix, panel + block * matrix.block_bytes(), channel % kPanelChannels, decoded);
     }
@@ -51,6 +51,13 @@ void pack_float_row(PackedMatrix& matrix, size_t channel, const uint8_t* stored)
     const size_t width = matrix.format().type == WeightType::f32 ? 4 : 2;
     uint8_t* to = matrix.panel(channel / kPanelChannels) + channel % kPanelChannels * width;
     for (size_t k = 0; k < matrix.k(); ++k) std::memcpy(to + k * matrix.block_bytes(), stored + k * width, width);
+}
+
+StoredRow row_of(const StoredRows& stored, size_t k, size_t row) {
+    const RowBytes bytes = stored.type->row_bytes(k);
+    const StoredRow& first = stored.first;
+    return {first.data + row * bytes.data, first.scales == nullptr ? nullptr : first.scales + row * bytes.scales,
+            first.zero_points == nullptr ? nullptr : first.zero_points + row * bytes.zero_points};
 }
 
 }  // namespace
@@ -67,9 +74,9 @@ size_t pack_rows(PackedMatrix& matrix, size_t first_channel, const StoredRows& s
             const size_t end = std::min((panel + 1) * kPanelChannels, first_channel + stored.rows);
             for (size_t channel = begin; channel < end; ++channel) {
                 const size_t row = channel - first_channel;
-                const uint8_t* from = stored.data + row * stored.row_bytes;
+                const StoredRow from = row_of(stored, matrix.k(), row);
                 if (stored.type->decode == nullptr) {
-                    pack_float_row(matrix, channel, from);
+                    pack_float_row(matrix, channel, from.data);
                 } else if (!pack_quantised_row(matrix, channel, *stored.type, from)) {
                     size_t seen = bad_row.load();
                     while (row < seen && !bad_row.compare_exchange_weak(seen, row)) {

@@ -5,16 +5,16 @@
 #include <cstdint>
 
 #include "packing/packed_matrix.hpp"
-#include "packing/storage_blocks.hpp"
+#include "packing/storage_type.hpp"
 #include "threads/thread_pool.hpp"
 
 namespace nybble {
 
-// Rows of a stored tensor: `row_bytes` each, back to back.
+// Rows of a stored tensor, back to back: StorageType::row_bytes each. Scales and zero points: null unless they lie
+// apart.
 struct StoredRows {
     const StorageType* type;
-    const uint8_t* data;
-    size_t row_bytes;
+    StoredRow first;
     size_t rows;
 };
 

@@ -1,6 +1,5 @@
 #include "packing/storage_blocks.hpp"
 
-#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -15,15 +14,13 @@ uint16_t read16(const uint8_t* from) {
     return value;
 }
 
-bool finite_half(uint16_t bits) { return (bits & 0x7c00u) != 0x7c00u; }
-
 bool decode_q4_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     for (int i = 0; i < 16; ++i) {
         out.codes[i] = stored[2 + i] & 15;
         out.codes[i + 16] = stored[2 + i] >> 4;
     }
-    return finite_half(out.scale);
+    return is_finite_half(out.scale);
 }
 
 bool decode_q4_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
@@ -33,7 +30,7 @@ bool decode_q4_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
         out.codes[i] = stored[4 + i] & 15;
         out.codes[i + 16] = stored[4 + i] >> 4;
     }
-    return finite_half(out.scale) && finite_half(out.offset);
+    return is_finite_half(out.scale) && is_finite_half(out.offset);
 }
 
 // The fifth bit of element i is bit i of a 32-bit mask.
@@ -49,20 +46,20 @@ void decode_five_bits(const uint8_t* mask_bytes, const uint8_t* nibbles, uint8_t
 bool decode_q5_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     decode_five_bits(stored + 2, stored + 6, 128 - 16, out.codes);
-    return finite_half(out.scale);
+    return is_finite_half(out.scale);
 }
 
 bool decode_q5_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     out.offset = read16(stored + 2);
     decode_five_bits(stored + 4, stored + 8, 0, out.codes);
-    return finite_half(out.scale) && finite_half(out.offset);
+    return is_finite_half(out.scale) && is_finite_half(out.offset);
 }
 
 bool decode_q8_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
     out.scale = read16(stored);
     for (int i = 0; i < 32; ++i) out.codes[i] = static_cast<uint8_t>(stored[2 + i] ^ 0x80);
-    return finite_half(out.scale);
+    return is_finite_half(out.scale);
 }
 
 // Q4_K and Q5_K keep eight 6-bit scales and minima in 12 bytes: the first four pairs in the low six bits of bytes 0-7,
@@ -79,7 +76,7 @@ bool decode_six_bit_scales(const uint8_t* stored, size_t index, DecodedBlock& ou
     }
     out.scale = float_to_half(half_to_float(read16(stored)) * static_cast<float>(scale));
     out.offset = float_to_half(-half_to_float(read16(stored + 2)) * static_cast<float>(minimum));
-    return finite_half(out.scale) && finite_half(out.offset);
+    return is_finite_half(out.scale) && is_finite_half(out.offset);
 }
 
 bool decode_q4_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
@@ -114,19 +111,27 @@ bool decode_q6_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out)
     }
     const auto scale = static_cast<int8_t>(stored[192 + index]);
     out.scale = float_to_half(half_to_float(read16(stored + 208)) * static_cast<float>(scale));
-    return finite_half(out.scale);
+    return is_finite_half(out.scale);
 }
 
-// Scale, offset if there is one, then the codes: of 4-bit ones the earlier in the low nibble.
-template <int Bits, bool HasOffset>
+// Scale, offset if there is one, then the codes: of those that share a byte the earlier in the lower bits.
+template <size_t Bits, bool HasOffset>
 bool decode_plain(const uint8_t* stored, size_t, size_t block, DecodedBlock& out) {
     out.scale = read16(stored);
     out.offset = HasOffset ? read16(stored + 2) : uint16_t{0};
     const uint8_t* codes = stored + (HasOffset ? 4 : 2);
     for (size_t i = 0; i < block; ++i) {
-        out.codes[i] = Bits == 8 ? codes[i] : static_cast<uint8_t>((codes[i / 2] >> (i % 2 * 4)) & 15);
+        constexpr size_t per_byte = 8 / Bits;
+        out.codes[i] = static_cast<uint8_t>((codes[i / per_byte] >> (i % per_byte * Bits)) & ((1 << Bits) - 1));
     }
-    return finite_half(out.scale) && finite_half(out.offset);
+    return is_finite_half(out.scale) && is_finite_half(out.offset);
+}
+
+// A decoder of one stored block as that of the row it lies in.
+template <auto Decode>
+bool within_row(const StorageType& type, const StoredRow& row, size_t index, size_t, DecodedBlock& out) {
+    const size_t block = type.packed.block, packed_per_stored = type.elements / block;
+    return Decode(row.data + index / packed_per_stored * type.bytes, index % packed_per_stored, block, out);
 }
 
 constexpr PackedFormat kSymmetric4{WeightType::w4, 32, false};
@@ -138,38 +143,43 @@ constexpr StorageType kGgufTypes[] = {
     {"F32", 1, 4, {WeightType::f32, 1, false}, nullptr},
     {"F16", 1, 2, {WeightType::f16, 1, false}, nullptr},
     {"BF16", 1, 2, {WeightType::bf16, 1, false}, nullptr},
-    {"Q4_0", 32, 18, kSymmetric4, decode_q4_0},
-    {"Q4_1", 32, 20, kAsymmetric4, decode_q4_1},
-    {"Q5_0", 32, 22, kSymmetric8, decode_q5_0},
-    {"Q5_1", 32, 24, kAsymmetric8, decode_q5_1},
-    {"Q8_0", 32, 34, kSymmetric8, decode_q8_0},
-    {"Q4_K", 256, 144, kAsymmetric4, decode_q4_k},
-    {"Q5_K", 256, 176, kAsymmetric8, decode_q5_k},
-    {"Q6_K", 256, 210, {WeightType::w8, 16, false}, decode_q6_k},
+    {"Q4_0", 32, 18, kSymmetric4, within_row<decode_q4_0>},
+    {"Q4_1", 32, 20, kAsymmetric4, within_row<decode_q4_1>},
+    {"Q5_0", 32, 22, kSymmetric8, within_row<decode_q5_0>},
+    {"Q5_1", 32, 24, kAsymmetric8, within_row<decode_q5_1>},
+    {"Q8_0", 32, 34, kSymmetric8, within_row<decode_q8_0>},
+    {"Q4_K", 256, 144, kAsymmetric4, within_row<decode_q4_k>},
+    {"Q5_K", 256, 176, kAsymmetric8, within_row<decode_q5_k>},
+    {"Q6_K", 256, 210, {WeightType::w8, 16, false}, within_row<decode_q6_k>},
 };
 
-template <int Bits, bool HasOffset>
-StorageType plain(size_t block) {
-    const PackedFormat packed{Bits == 4 ? WeightType::w4 : WeightType::w8, block, HasOffset};
-    return {"", block, block * Bits / 8 + (HasOffset ? 4 : 2), packed, decode_plain<Bits, HasOffset>};
+template <size_t Bits, bool HasOffset>
+StorageType plain(WeightType type, size_t block) {
+    const PackedFormat packed{type, block, HasOffset};
+    return {"", block, block * Bits / 8 + (HasOffset ? 4 : 2), packed, within_row<decode_plain<Bits, HasOffset>>};
+}
+
+template <bool HasOffset>
+std::optional<StorageType> plain(char bits, size_t block) {
+    if (bits == '2') return plain<2, HasOffset>(WeightType::w2, block);
+    if (bits == '4') return plain<4, HasOffset>(WeightType::w4, block);
+    if (bits == '8') return plain<8, HasOffset>(WeightType::w8, block);
+    return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<StorageType> find_storage_type(std::string_view name) {
+std::optional<StorageType> find_block_storage(std::string_view name) {
     for (const StorageType& type : kGgufTypes) {
         if (type.name == name) return type;
     }
     if (name.size() < 4 || name[0] != 'W' || name[2] != 'B') return std::nullopt;
     const bool has_offset = name.back() == 'A';
     const std::string_view digits = name.substr(3, name.size() - 3 - (has_offset ? 1 : 0));
-    size_t block = 0;
-    for (const size_t legal : {16, 32, 64, 128, 256}) {
-        if (digits == std::to_string(legal)) block = legal;
+    for (const size_t block : {16, 32, 64, 128, 256}) {
+        if (digits == std::to_string(block))
+            return has_offset ? plain<true>(name[1], block) : plain<false>(name[1], block);
     }
-    if (block == 0) return std::nullopt;
-    if (name[1] == '4') return has_offset ? plain<4, true>(block) : plain<4, false>(block);
-    if (name[1] == '8') return has_offset ? plain<8, true>(block) : plain<8, false>(block);
     return std::nullopt;
 }
 

@@ -15,7 +15,7 @@ def packed_bytes(storage: str, n: int, k: int) -> int: ...
 def pack(
     memory: WeightMemory,
     offset: int,
-    parts: Sequence[tuple[str, NDArray[np.uint8]]],
+    parts: Sequence[tuple[str, Sequence[NDArray[np.uint8]]]],
     k: int,
     threads: ThreadPool,
 ) -> tuple[PackedMatrix, tuple[int, int] | None]: ...

@@ -127,7 +127,7 @@ def test_nobody_to_compare_with(nybble: Nybble, model: Path, tmp_path: Path) -> 
         (("--op", "matmul"), "linear"),
         (("--op", "linear"), "without a model"),
         (("--shape", "gpt-9"), "qwen2.5-0.5b"),
-        (("--shape", "smollm2-135m", "--bits", "5"), "4 and 8 bits"),
+        (("--shape", "smollm2-135m", "--bits", "5"), "2, 4 and 8 bits"),
         (("--shape", "smollm2-135m", "--block", "48"), "blocks of 16"),
         (("--shape", "smollm2-135m", "-M", "4"), "--rows"),
         (("--bits", "8"), "--bits"),
@@ -166,7 +166,7 @@ def test_an_op(nybble: Nybble, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "named"),
     [
         (("-M", "0"), "--rows"),
-        (("--bits", "3"), "4 and 8 bits"),
+        (("--bits", "3"), "2, 4 and 8 bits"),
         (("--shape", "smollm2-135m"), "--shape"),
         (("-n", "1"), "--generate"),
     ],

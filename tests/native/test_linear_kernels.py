@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from nybble import _native
 from nybble.quant.matrix import to_matrix
-from nybble.quant.storage import BlockStorage, Storage, StorageType
+from nybble.quant.storage import BlockStorage, SeparateStorage, Storage, StorageType
 from nybble.quant.tensor import Tensor
-from tests.quant.stored import PLAIN, random_tensor
+from tests.quant.stored import PLAIN, SEPARATE, random_tensor
 
 from .programs import ISAS, UNIT, OpProgram, float_tensor, pack, sweep
 
@@ -39,7 +39,9 @@ def kernels(*activations: str) -> list[object]:
 
 def storages(weights: str) -> list[Storage]:
     """Every type that packs to ``weights``."""
-    return [storage for storage in (*StorageType, *PLAIN) if _native.packed_format(storage.name)[0] == weights]
+    return [
+        storage for storage in (*StorageType, *PLAIN, *SEPARATE) if _native.packed_format(storage.name)[0] == weights
+    ]
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,9 @@ def cases(draw: st.DrawFn, weights: str) -> Case:
         else storage.block_elements
         * draw(st.sampled_from(BLOCK_COUNTS[:3] if storage.block_elements > 32 else BLOCK_COUNTS))
     )
-    if isinstance(storage, BlockStorage):
+    if isinstance(storage, SeparateStorage) and storage.block % 16 != 0:
+        k = storage.block
+    if not isinstance(storage, StorageType):
         k -= draw(st.sampled_from([0, 1, 7, 15]))
     return case_of(
         storage,
@@ -172,6 +176,9 @@ def corners(weights: str) -> list[Case]:
     found = []
     for storage in storages(weights):
         block = storage.block_elements
+        if isinstance(storage, SeparateStorage):
+            found.append(case_of(storage, min(block, 100) - 3, 33, 7, True, None))
+            continue
         if isinstance(storage, BlockStorage):
             found.append(case_of(storage, 2 * block + 5, 33, 7, True, "apart"))
             found.append(case_of(storage, block - 3, 33, 1, False, None))
@@ -208,7 +215,7 @@ def test_each_instruction_set_of_this_cpu_has_every_kernel() -> None:
     kinds = {(weights, activations) for _, weights, activations in KERNELS.values()}
     assert kinds == {
         *((weights, "int8") for weights in ("w4", "w8")),
-        *((weights, "f32") for weights in ("w4", "w8", "f16", "bf16", "f32")),
+        *((weights, "f32") for weights in ("w2", "w4", "w8", "f16", "bf16", "f32")),
     }
     assert "portable" in ISAS
     for isa in ISAS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,9 @@ from nybble.errors import ModelFileError
 from nybble.quant.blocks import dequantise
 from nybble.quant.matrix import to_matrix
 from nybble.quant.packing_rules import packed_as
-from nybble.quant.storage import Storage, StorageType
+from nybble.quant.storage import BlockStorage, SeparateStorage, Storage, StorageType, ZeroPoints
 from nybble.quant.tensor import Tensor
-from tests.quant.stored import PLAIN, QUANTISED, random_tensor, set_factor
+from tests.quant.stored import PLAIN, QUANTISED, SEPARATE, random_tensor, set_factor
 
 from .programs import bits, float_tensor, pack, pool, sweep
 
@@ -29,6 +30,7 @@ STACKS = [
     if _native.packed_format(left.name) == _native.packed_format(right.name)
 ]
 """Types that may be rows of one packed matrix."""
+NO_SEPARATE = ("W4B-F32", "W4B0-F32", "W4B032-F32", "W4B32-F64", "W4B32-F32Z", "W4B32-F32-ZFF", "W3B32-F32", "W4B32-")
 
 
 def any_tensor(storage: StorageType, rows: int, blocks: int, seed: int) -> Tensor:
@@ -47,7 +49,7 @@ def weights_of(tensor: Tensor) -> NDArray[np.float32]:
 def is_legal(tensor: Tensor, row: int) -> bool:
     """Whether the rules in Python convert this row."""
     try:
-        to_matrix(replace(tensor, shape=(1, tensor.shape[1]), rows=tensor.rows[row : row + 1]))
+        to_matrix(tensor.matrix_of_rows(slice(row, row + 1)))
     except ModelFileError:
         return False
     return True
@@ -57,14 +59,20 @@ def packing(*parts: Tensor) -> tuple[int, int] | None:
     """The (part, row) that packing refuses, or None."""
     n, k = sum(part.shape[0] for part in parts), parts[0].shape[1]
     memory = _native.WeightMemory(_native.packed_bytes(parts[0].storage.name, n, k))
-    return _native.pack(memory, 0, [(part.storage.name, part.rows) for part in parts], k, pool(2))[1]
+    return _native.pack(memory, 0, [(part.storage.name, part.arrays) for part in parts], k, pool(2))[1]
 
 
-@pytest.mark.parametrize("storage", [*StorageType, *PLAIN], ids=lambda storage: storage.name)
+@pytest.mark.parametrize("storage", [*StorageType, *PLAIN, *SEPARATE], ids=lambda storage: storage.name)
 def test_formats_are_those_of_the_rules(storage: Storage) -> None:
     """Python plans with ``packed_as``, C++ packs with its own table: they must agree."""
     rule = packed_as(storage)
-    weights = {(4, False): "w4", (8, False): "w8", (32, True): "f32", (16, True): storage.name.lower()}
+    weights = {
+        (2, False): "w2",
+        (4, False): "w4",
+        (8, False): "w8",
+        (32, True): "f32",
+        (16, True): storage.name.lower(),
+    }
     expected = (weights[rule.bits, rule.is_float], rule.block, rule.has_offsets)
     assert _native.packed_format(storage.name) == expected
 
@@ -162,7 +170,7 @@ def test_matrices_share_memory_without_touching_each_other() -> None:
     offsets = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
     memory = _native.WeightMemory(int(offsets[-2]) + sizes[-1])
     matrices = [
-        _native.pack(memory, int(offset), [(tensor.storage.name, tensor.rows)], 512, pool(2))[0]
+        _native.pack(memory, int(offset), [(tensor.storage.name, tensor.arrays)], 512, pool(2))[0]
         for offset, tensor in zip(offsets[:-1], tensors, strict=True)
     ]
     del memory  # kept alive by its matrices
@@ -180,28 +188,83 @@ def test_plain_blocks_of_any_size(storage: Storage) -> None:
         assert not np.array_equal(pack(other).rows(0, 33), pack(tensor).rows(0, 33))
 
 
+@sweep(200)
+@example(SEPARATE[0], 1, 33, 1)
+@given(
+    storage=st.sampled_from(SEPARATE), k=st.integers(1, 700), rows=st.integers(1, 70), threads=st.sampled_from([1, 2])
+)
+def test_codes_scales_and_zero_points_apart(storage: SeparateStorage, k: int, rows: int, threads: int) -> None:
+    """Any K, within a block or behind it, and any number of rows: as the rules in Python convert them."""
+    if storage.block % 16:
+        k = min(k, storage.block)
+    tensor = random_tensor(storage, (rows, k), k)
+    matrix = pack(tensor, threads=threads)
+    assert matrix.bytes == _native.packed_bytes(storage.name, rows, k)
+    np.testing.assert_array_equal(matrix.rows(0, rows), weights_of(tensor))
+
+
+@pytest.mark.parametrize("storage", SEPARATE, ids=lambda storage: storage.name)
+@sweep(10)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_scales_apart_are_packed_or_refused_like_the_rules_say(storage: SeparateStorage, seed: int) -> None:
+    """Any bits for scales and zero points: NaN, infinities, and numbers too large or too small for fp16."""
+    tensor = random_tensor(storage, (5, 100), seed, largest=None)
+    refused = [row for row in range(5) if not is_legal(tensor, row)]
+    assert packing(tensor) == ((0, refused[0]) if refused else None)
+    for row in set(range(5)) - set(refused):
+        part = tensor.matrix_of_rows(slice(row, row + 1))
+        np.testing.assert_array_equal(pack(part).rows(0, 1), weights_of(part))
+
+
+@pytest.mark.parametrize("zero_points", ZeroPoints)
+def test_scales_apart_must_belong_to_the_codes(zero_points: ZeroPoints) -> None:
+    """Arrays too few, too many, too short, of other rows; and blocks that would begin within a vector."""
+    storage = SeparateStorage(4, 32, StorageType.F32, zero_points)
+    arrays = random_tensor(storage, (4, 64), 0).arrays
+    memory = _native.WeightMemory(_native.packed_bytes(storage.name, 64, 64))
+    wrong = [arrays[:-1], (*arrays, arrays[-1])]
+    for index, array in enumerate(arrays):
+        for cut in (array[:, :-1], array[:-1], np.pad(array, ((0, 0), (0, 1))), array[:0]):
+            wrong.append((*arrays[:index], np.ascontiguousarray(cut), *arrays[index + 1 :]))
+    for parts in wrong:
+        with pytest.raises(ValueError, match="row bytes"):
+            _native.pack(memory, 0, [(storage.name, parts)], 64, pool(1))
+    whole_row = SeparateStorage(4, 60, StorageType.F32, zero_points)
+    parts = random_tensor(whole_row, (4, 60), 0).arrays
+    with pytest.raises(ValueError, match="no multiple of 16"):
+        _native.pack(memory, 0, [(whole_row.name, parts)], 61, pool(1))
+
+
+def test_one_packed_matrix_of_scales_in_blocks_and_apart() -> None:
+    """Stacked as one matrix, as merged linears of a file that mixes types would be."""
+    storages = (BlockStorage(4, 32, True), SeparateStorage(4, 32, StorageType.F16, ZeroPoints.PACKED))
+    parts = [random_tensor(storage, (33, 70), seed) for seed, storage in enumerate(storages)]
+    found = pack(*parts).rows(0, 66)
+    np.testing.assert_array_equal(found, np.concatenate([weights_of(part) for part in parts]))
+
+
 def test_what_cannot_be_packed_is_refused() -> None:
     tensor = random_tensor(StorageType.Q4_0, (4, 64), 0)
     other = random_tensor(StorageType.Q8_0, (4, 64), 0)
-    part = (tensor.storage.name, tensor.rows)
+    part = (tensor.storage.name, tensor.arrays)
     memory = _native.WeightMemory(4096)
 
-    def refused(match: str, parts: list[tuple[str, NDArray[np.uint8]]], k: int = 64, offset: int = 0) -> None:
+    def refused(match: str, parts: list[tuple[str, Sequence[NDArray[np.uint8]]]], k: int = 64, offset: int = 0) -> None:
         with pytest.raises(ValueError, match=match):
             _native.pack(memory, offset, parts, k, pool(1))
 
     refused("nothing", [])
     refused("nothing", [part], k=0)
-    for name in ("Q4_2", "", "W4B", "W4B31", "W4B512", "W3B32", "W4B32B", "W4B032"):
-        refused("unknown storage type", [(name, tensor.rows)])
-    refused("one packed format", [part, (other.storage.name, other.rows)])
+    for name in ("Q4_2", "", "W4B", "W4B31", "W4B512", "W3B32", "W4B32B", "W4B032", *NO_SEPARATE):
+        refused("unknown storage type", [(name, tensor.arrays)])
+    refused("one packed format", [part, (other.storage.name, other.arrays)])
     refused("row bytes", [part], k=96)
     refused("row bytes", [part], k=65)
     refused("row bytes", [part], k=32)
-    refused("row bytes", [(tensor.storage.name, tensor.rows[:, :-1])])
+    refused("row bytes", [(tensor.storage.name, [tensor.rows[:, :-1]])])
     refused("too small", [part], offset=4096)
     refused("too small", [part], offset=8)  # not on a cache line
-    refused("too small", [(tensor.storage.name, np.tile(tensor.rows, (32, 1)))])
+    refused("too small", [(tensor.storage.name, [np.tile(tensor.rows, (32, 1))])])
     with pytest.raises(MemoryError):
         _native.packed_bytes(tensor.storage.name, 1 << 62, 1 << 62)
     matrix = pack(tensor)

@@ -41,7 +41,7 @@ def test_the_rules_read_as_agreed() -> None:
 
 
 @given(
-    bits=st.sampled_from([4, 8]),
+    bits=st.sampled_from([2, 4, 8]),
     block=st.sampled_from([16, 32]),
     has_offsets=st.booleans(),
     seed=st.integers(0, 2**32 - 1),

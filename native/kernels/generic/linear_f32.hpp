@@ -17,7 +17,8 @@ inline size_t linear_f32_scratch_bytes(const PackedMatrix& weights) {
 template <WeightType Type>
 inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* packed, float* to) {
     const PackedFormat& format = weights.format();
-    constexpr float zero_point = Type == WeightType::w4 ? 8.0f : 128.0f;
+    constexpr float zero_point = Type == WeightType::w2 ? 2.0f : Type == WeightType::w4 ? 8.0f : 128.0f;
+    const int mask = (1 << bits_of(Type)) - 1;
     for (size_t b = 0; b < weights.blocks(); ++b, packed += weights.block_bytes()) {
         const auto* halves = reinterpret_cast<const uint16_t*>(packed + format.code_bytes());
         for (size_t vector = 0; vector < 2; ++vector) {
@@ -25,12 +26,11 @@ inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* p
             const Floats offset = format.has_offsets ? load_half(halves + kPanelChannels + vector * kLaneCount)
                                                      : multiply(broadcast(-zero_point), scale);
             for (size_t k = 0; k < format.block; ++k) {
-                const size_t line = Type == WeightType::w4 ? k / 8 : k / 4;
-                const uint8_t* from = packed + line * kGroupBytes + vector * 64 + k % 4;
+                const CodePlace place = place_of_code(Type, vector * kLaneCount, k);
+                const uint8_t* from = packed + place.byte;
                 alignas(64) float codes[kLaneCount];
                 for (size_t lane = 0; lane < kLaneCount; ++lane) {
-                    const uint8_t byte = from[4 * lane];
-                    codes[lane] = Type == WeightType::w8 ? byte : k % 8 < 4 ? byte & 15 : byte >> 4;
+                    codes[lane] = static_cast<float>((from[4 * lane] >> place.shift) & mask);
                 }
                 store(to + k * kPanelChannels + vector * kLaneCount, multiply_add(scale, load(codes), offset));
             }

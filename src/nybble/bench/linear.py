@@ -43,7 +43,7 @@ def storage_of(operation: Operation) -> BlockStorage:
     try:
         return BlockStorage(operation.bits, operation.block, operation.asymmetric)
     except ValueError as error:
-        raise InvalidParameter(f"{error}; there are 4 and 8 bits in blocks of 16, 32, 64, 128 and 256") from None
+        raise InvalidParameter(f"{error}; there are 2, 4 and 8 bits in blocks of 16, 32, 64, 128 and 256") from None
 
 
 def load(job: Job) -> LinearSubject:
@@ -70,13 +70,13 @@ class LinearSubject:
         copies = min(max(1, 4 * self._cache_bytes // size), MOST_COPIES)
         memory = _native.WeightMemory(stride * copies)
         rows = random_rows(storage, operation.n, operation.k, generator)
-        parts = [(storage.name, rows)]
+        parts = [(storage.name, [rows])]
         self._matrices = [
             _native.pack(memory, copy * stride, parts, operation.k, self._threads)[0] for copy in range(copies)
         ]
         activations = generator.standard_normal((_TABLE_ROWS, operation.k), np.float32)
         table = _native.WeightMemory(_native.packed_bytes("F32", _TABLE_ROWS, operation.k))
-        self._table, _ = _native.pack(table, 0, [("F32", activations.view(np.uint8))], operation.k, self._threads)
+        self._table, _ = _native.pack(table, 0, [("F32", [activations.view(np.uint8)])], operation.k, self._threads)
         products = operation.n * operation.k
         int8_products = products if kernel.activations == "int8" else 0
         work = Work(LinearWork(size, int8_products, products - int8_products), NO_WORK, 0.0, 1 << 30)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidParameter
 from ..formats.checkpoint import Checkpoint, MetadataValue
-from ..quant.storage import BlockStorage, Storage, StorageType
+from ..quant.storage import BlockStorage, InBlocks, StorageType
 from ..quant.tensor import Tensor
 from .job import RandomModel
 from .shapes import Shape, shape_named
@@ -21,12 +21,12 @@ _RANDOM_ROWS = 64
 """Rows of random bytes that a matrix repeats: making all of them would take longer than packing them."""
 
 
-def check_random_model(model: RandomModel) -> tuple[Shape, Storage]:
+def check_random_model(model: RandomModel) -> tuple[Shape, InBlocks]:
     """Its shape and storage; raises :class:`InvalidParameter` for a shape or block that does not exist."""
     try:
         storage = BlockStorage(model.bits, model.block, model.asymmetric)
     except ValueError as error:
-        raise InvalidParameter(f"{error}; there are 4 and 8 bits in blocks of 16, 32, 64, 128 and 256") from None
+        raise InvalidParameter(f"{error}; there are 2, 4 and 8 bits in blocks of 16, 32, 64, 128 and 256") from None
     return shape_named(model.shape), storage
 
 
@@ -59,7 +59,7 @@ def metadata(shape: Shape) -> dict[str, MetadataValue]:
     }
 
 
-def random_tensors(shape: Shape, storage: Storage, file: str) -> dict[str, Tensor]:
+def random_tensors(shape: Shape, storage: InBlocks, file: str) -> dict[str, Tensor]:
     """All tensors of a model of that shape under GGUF's names, the matrices stored as ``storage``.
 
     Matrices of one shape share their bytes, so that all of them take little more than the largest.
@@ -102,7 +102,7 @@ def random_tensors(shape: Shape, storage: Storage, file: str) -> dict[str, Tenso
     return tensors
 
 
-def random_rows(storage: Storage, rows: int, features: int, generator: np.random.Generator) -> NDArray[np.uint8]:
+def random_rows(storage: InBlocks, rows: int, features: int, generator: np.random.Generator) -> NDArray[np.uint8]:
     """Random blocks whose weights are about 1 / sqrt(features) in size, uint8 (rows, bytes per row)."""
     blocks = -(-features // storage.block_elements)
     made = generator.integers(0, 256, (min(rows, _RANDOM_ROWS), blocks, storage.block_bytes), dtype=np.uint8)
@@ -120,11 +120,11 @@ def _halves(values: NDArray[np.float64]) -> NDArray[np.uint8]:
     return values.astype("<f2")[..., None].view(np.uint8)
 
 
-def _code_bits(storage: Storage) -> int:
+def _code_bits(storage: InBlocks) -> int:
     if isinstance(storage, BlockStorage):
         return storage.bits
     return {StorageType.Q4_0: 4, StorageType.Q4_1: 4, StorageType.Q8_0: 8}[storage]
 
 
-def _has_offsets(storage: Storage) -> bool:
+def _has_offsets(storage: InBlocks) -> bool:
     return storage.has_offsets if isinstance(storage, BlockStorage) else storage is StorageType.Q4_1

@@ -78,7 +78,7 @@ def pack_matrices(
     packed: dict[Weights, _native.PackedMatrix] = {}
     for stack, planned in plan.matrices.items():
         tensors = [plan.graph.tensors[name] for name in stack]
-        parts = [(tensor.storage.name, tensor.rows) for tensor in tensors]
+        parts = [(tensor.storage.name, tensor.arrays) for tensor in tensors]
         packed[stack], not_finite = _native.pack(memory, planned.offset, parts, planned.k, threads)
         if not_finite is not None:
             part, row = not_finite

@@ -9,7 +9,6 @@ storage gives them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -290,7 +289,7 @@ class _Step:
         table = self.graph.tensors[op.table]
         if not (self.tokens.min() >= 0 and self.tokens.max() < table.shape[0]):
             raise InvalidParameter(f"a token of {self.tokens.tolist()} is not one of 0..{table.shape[0] - 1}")
-        rows = replace(table, shape=(len(self.tokens), table.shape[1]), rows=table.rows[self.tokens])
+        rows = table.matrix_of_rows(self.tokens)
         return _packed_values(rows).astype(self.dtype)
 
     def linear(self, op: Linear) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from .unpack import unpack_rows
 class ConversionError:
     """The difference between packed and stored weights: RMS relative to the RMS of the weights, and the largest.
 
-    Only scales and offsets are rounded, each by at most 2⁻¹¹ of itself, or 2⁻²⁵ where fp16 is subnormal. So no weight
-    moves by more than ``|code - zero point| · max(2⁻¹¹ · |scale|, 2⁻²⁵) + max(2⁻¹¹ · |offset|, 2⁻²⁵)``.
+    Only scales and offsets are rounded, each by at most 2⁻¹¹ of itself, or 2⁻²⁵ where fp16 is subnormal; a zero point
+    is an offset of -scale · zero point. So no weight moves by more than
+    ``|code - zero point| · max(2⁻¹¹ · |scale|, 2⁻²⁵) + max(2⁻¹¹ · |offset|, 2⁻²⁵)``.
     """
 
     relative_rms: float
@@ -36,15 +37,10 @@ def conversion_error(tensor: Tensor) -> ConversionError:
         return ConversionError(0.0, 0.0)
     squared_error = squared_weight = largest = 0.0
     for chunk in row_chunks(tensor):
-        rows = tensor.rows[chunk]
-        part = replace(tensor, shape=(rows.shape[0], tensor.shape[-1]), rows=rows)
+        part = tensor.matrix_of_rows(chunk)
         packed = to_matrix(part).dequantise()
-        unpacked = unpack_rows(part.storage, rows)
-        blocks = unpacked.codes.reshape(*unpacked.scales.shape, unpacked.block).astype(np.float64)
-        weights = unpacked.scales.astype(np.float64)[..., None] * (blocks - unpacked.zero_point)
-        if unpacked.offsets is not None:
-            weights += unpacked.offsets.astype(np.float64)[..., None]
-        difference = packed - weights.reshape(part.shape)
+        weights = unpack_rows(tensor, chunk).weights(np.float64)[:, : part.shape[1]]
+        difference = packed - weights
         squared_error += float(np.square(difference).sum())
         squared_weight += float(np.square(weights).sum())
         largest = max(largest, float(np.abs(difference).max()))

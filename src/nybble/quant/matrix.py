@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from ..errors import ModelFileError, UnsupportedFeature
 from .blocks import row_chunks
-from .packing_rules import packed_as
+from .packing_rules import PackedFormat, packed_as
 from .tensor import Tensor
-from .unpack import unpack_rows
+from .unpack import UnpackedRows, unpack_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantisedMatrix:
-    """N rows of K codes of ``bits`` bits (4 or 8), one fp16 scale and perhaps one fp16 offset per ``block`` along K.
+    """N rows of K codes of ``bits`` bits (2, 4 or 8), one fp16 scale and perhaps one fp16 offset per ``block`` along K.
 
     ``codes``: uint8, one code per byte whatever ``bits`` is, shape (N, K rounded up to whole blocks); what is behind
     ``columns`` = K is padding. ``scales``, ``offsets``: fp16 (N, blocks).
@@ -46,7 +46,8 @@ class QuantisedMatrix:
 def to_matrix(tensor: Tensor) -> QuantisedMatrix:
     """Convert ``tensor``, of shape (N, K), by the rules of :func:`packed_as`.
 
-    Scales and offsets are rounded to the nearest fp16, ties to even.
+    Scales and offsets are rounded to the nearest fp16, ties to even. Zero points become offsets of -scale · zero point,
+    computed in fp32 with the scale as rounded.
 
     Raises :class:`ModelFileError` when one is NaN or infinite or becomes so in fp16, :class:`UnsupportedFeature` when
     the tensor is not a matrix or its weights are floats.
@@ -63,12 +64,30 @@ def to_matrix(tensor: Tensor) -> QuantisedMatrix:
     scales = np.empty((rows, blocks), np.float16)
     offsets = np.empty_like(scales) if packed.has_offsets else None
     for chunk in row_chunks(tensor):
-        unpacked = unpack_rows(tensor.storage, tensor.rows[chunk])
-        np.add(unpacked.codes, np.uint8(packed.zero_point - unpacked.zero_point), out=codes[chunk])
-        scales[chunk] = _to_half(unpacked.scales, tensor, "scale", chunk.start)
-        if offsets is not None and unpacked.offsets is not None:
-            offsets[chunk] = _to_half(unpacked.offsets, tensor, "offset", chunk.start)
+        unpacked = unpack_rows(tensor, chunk)
+        codes[chunk] = _packed_codes(unpacked, packed, codes.shape[1])
+        # A stored block becomes whole packed blocks, each with its scale.
+        repeats = -(-unpacked.block // packed.block)
+        scales[chunk] = _repeated(_to_half(unpacked.scales, tensor, "scale", chunk.start), repeats, blocks)
+        if offsets is not None:
+            stored = unpacked.offsets
+            if stored is None:
+                factors = _to_half(unpacked.scales, tensor, "scale", chunk.start).astype(np.float32)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    stored = -(factors * unpacked.zero_point)
+            offsets[chunk] = _repeated(_to_half(stored, tensor, "offset", chunk.start), repeats, blocks)
     return QuantisedMatrix(packed.bits, packed.block, columns, codes, scales, offsets)
+
+
+def _packed_codes(unpacked: UnpackedRows, packed: PackedFormat, columns: int) -> NDArray[np.uint8]:
+    codes = unpacked.codes[:, :columns]
+    if not packed.has_offsets and isinstance(unpacked.zero_point, int):
+        codes = codes + np.uint8(packed.zero_point - unpacked.zero_point)
+    return np.pad(codes, ((0, 0), (0, columns - codes.shape[1])))
+
+
+def _repeated(values: NDArray[np.float16], repeats: int, blocks: int) -> NDArray[np.float16]:
+    return np.repeat(values, repeats, axis=1)[:, :blocks]
 
 
 def _to_half(values: NDArray[np.float32], tensor: Tensor, noun: str, first_row: int) -> NDArray[np.float16]:

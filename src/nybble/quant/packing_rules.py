@@ -1,7 +1,8 @@
 """How each storage type is packed for the kernels, as data.
 
-Kernels know 4-bit and 8-bit codes with one fp16 scale per block, and optionally one fp16 offset. Types whose scales
-are not fp16 to begin with (the K types multiply an fp16 by an integer) are rounded on the way; they are not exact.
+Kernels know 2-, 4- and 8-bit codes with one fp16 scale per block, and optionally one fp16 offset. Types whose scales
+are not fp16 to begin with (the K types multiply an fp16 by an integer) are rounded on the way; they are not exact. Nor
+are zero points, which become offsets.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .storage import BlockStorage, Storage, StorageType
+from .storage import BlockStorage, SeparateStorage, Storage, StorageType, ZeroPoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,21 @@ PACKED_AS: Mapping[StorageType, PackedFormat] = {
 }
 
 
+def packed_block(block: int) -> int:
+    """The block that stored blocks of ``block`` are split into, their scale repeated: the largest that divides them.
+
+    A block that is no multiple of 16 is a whole row; it is padded to a multiple of 32.
+    """
+    whole = block if block % 16 == 0 else -(-block // 32) * 32
+    return next(size for size in (256, 128, 64, 32, 16) if whole % size == 0)
+
+
 def packed_as(storage: Storage) -> PackedFormat:
     """What weights of ``storage`` are packed as."""
     if isinstance(storage, BlockStorage):
         return PackedFormat(storage.bits, storage.block, storage.has_offsets, exact=True)
+    if isinstance(storage, SeparateStorage):
+        has_offsets = storage.zero_points is not ZeroPoints.ABSENT
+        exact = storage.scales is StorageType.F16 and not has_offsets
+        return PackedFormat(storage.bits, packed_block(storage.block), has_offsets, exact)
     return PACKED_AS[storage]

@@ -16,7 +16,8 @@ class Tensor:
 
     ``shape`` is row-major, outermost dimension first: a linear is ``(N, K)``, a norm ``(K,)``; blocks run along the
     last dimension. ``rows`` is a read-only uint8 array of shape ``(number of rows, bytes per row)`` viewing the mapped
-    file. ``file`` is what error messages call the file.
+    file. ``file`` is what error messages call the file. Where scales lie apart (:class:`SeparateStorage`), ``rows`` are
+    the codes, and ``scales`` and ``zero_points`` (if stored) hold as many rows of bytes of their own.
     """
 
     name: str
@@ -24,6 +25,13 @@ class Tensor:
     shape: tuple[int, ...]
     rows: NDArray[np.uint8]
     file: str
+    scales: NDArray[np.uint8] | None = None
+    zero_points: NDArray[np.uint8] | None = None
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.uint8], ...]:
+        """All that is stored: the rows and, where they lie apart, scales and zero points."""
+        return tuple(array for array in (self.rows, self.scales, self.zero_points) if array is not None)
 
     @property
     def elements(self) -> int:
@@ -36,8 +44,19 @@ class Tensor:
     @property
     def stored_bytes(self) -> int:
         """Bytes the tensor takes in its file."""
-        return int(self.rows.nbytes)
+        return sum(array.nbytes for array in self.arrays)
 
     def take_rows(self, order: NDArray[np.intp]) -> Tensor:
         """The same tensor with its rows in another order (a copy of these rows only)."""
-        return replace(self, rows=self.rows[order])
+        return self._select(order)
+
+    def matrix_of_rows(self, selection: slice | NDArray[np.intp]) -> Tensor:
+        """The matrix of some rows: views for a slice, a copy for numbers of rows."""
+        selected = self._select(selection)
+        return replace(selected, shape=(len(selected.rows), self.shape[-1]))
+
+    def _select(self, selection: slice | NDArray[np.intp]) -> Tensor:
+        def some(array: NDArray[np.uint8] | None) -> NDArray[np.uint8] | None:
+            return None if array is None else array[selection]
+
+        return replace(self, rows=self.rows[selection], scales=some(self.scales), zero_points=some(self.zero_points))

@@ -1,30 +1,35 @@
 """From the bytes of quantised rows to codes, scales and offsets: the only place that knows the block layouts.
 
-Layouts are those of ggml (``block_q4_0`` to ``block_q6_K`` in ggml-common.h); numbers in them are little-endian.
-Every type comes out in one form: ``weight = scale · (code - zero_point) + offset``, in fp32.
+Layouts are those of ggml (``block_q4_0`` to ``block_q6_K`` in ggml-common.h) and of ONNX Runtime's ``MatMulNBits``;
+numbers in them are little-endian. Every type comes out in one form: ``weight = scale · (code - zero_point) + offset``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .storage import BlockStorage, Storage, StorageType
+from .storage import BlockStorage, InBlocks, SeparateStorage, StorageType, ZeroPoints
+from .tensor import Tensor
+
+Float = TypeVar("Float", bound=np.floating)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnpackedRows:
-    """``codes``: uint8 (R, K). ``scales``, ``offsets``: fp32 (R, K / block); no ``offsets`` where the type has none.
+    """``codes``: uint8 (R, K rounded up to blocks). ``scales``, ``offsets``: fp32 (R, blocks); no ``offsets`` where the
+    type has none. ``zero_point``: one for all, or fp32 (R, blocks).
 
     For the K types scales and offsets are the products of the block's fp16 factor and a 6- or 8-bit integer, which
     fp32 holds exactly.
     """
 
     codes: NDArray[np.uint8]
-    zero_point: int
+    zero_point: int | NDArray[np.float32]
     scales: NDArray[np.float32]
     offsets: NDArray[np.float32] | None
 
@@ -33,9 +38,27 @@ class UnpackedRows:
         """Codes that share a scale."""
         return int(self.codes.shape[1] // self.scales.shape[1])
 
+    def weights(self, dtype: type[Float]) -> NDArray[Float]:
+        """``scale · (code - zero_point) + offset`` computed in ``dtype``, (R, K rounded up to blocks)."""
+        blocks = self.codes.reshape(*self.scales.shape, self.block)
+        zero_point = self.zero_point if isinstance(self.zero_point, int) else self.zero_point[..., None]
+        weights: NDArray[Float] = np.subtract(blocks, zero_point, dtype=dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(weights, self.scales[..., None], out=weights)
+            if self.offsets is not None:
+                np.add(weights, self.offsets[..., None], out=weights)
+        return weights.reshape(self.codes.shape)
 
-def unpack_rows(storage: Storage, rows: NDArray[np.uint8]) -> UnpackedRows:
-    """Unpack ``rows``, uint8 (R, bytes per row), of a quantised type. Copies; shapes as in :class:`UnpackedRows`."""
+
+def unpack_rows(tensor: Tensor, selection: slice) -> UnpackedRows:
+    """Unpack some rows of a quantised tensor. Copies; shapes as in :class:`UnpackedRows`."""
+    part = tensor.matrix_of_rows(selection)
+    if isinstance(part.storage, SeparateStorage):
+        return _separate(part.storage, part)
+    return _unpack_blocks(part.storage, part.rows)
+
+
+def _unpack_blocks(storage: InBlocks, rows: NDArray[np.uint8]) -> UnpackedRows:
     number_of_rows = rows.shape[0]
     with np.errstate(invalid="ignore"):  # a stored infinity times a factor of 0
         blocks = rows.reshape(-1, storage.block_bytes)
@@ -66,9 +89,40 @@ def _fifth_bits(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.unpackbits(octets, axis=1, bitorder="little") << np.uint8(4)
 
 
+def _low_bits_first(octets: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """(R, n) bytes to (R, 8n / bits) codes."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes: NDArray[np.uint8] = (octets[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return codes.reshape(len(octets), -1)
+
+
+def _separate(storage: SeparateStorage, tensor: Tensor) -> UnpackedRows:
+    assert tensor.scales is not None
+    scales = floats(storage.scales, tensor.scales)
+    blocks = scales.shape[1]
+    codes = _low_bits_first(tensor.rows, storage.bits)[:, : blocks * storage.block]
+    if storage.zero_points is ZeroPoints.ABSENT:
+        return UnpackedRows(codes, 1 << (storage.bits - 1), scales, None)
+    assert tensor.zero_points is not None
+    if storage.zero_points is ZeroPoints.FLOAT:
+        zero_points = floats(storage.scales, tensor.zero_points)
+    else:
+        zero_points = _low_bits_first(tensor.zero_points, storage.bits)[:, :blocks].astype(np.float32)
+    return UnpackedRows(codes, zero_points, scales, None)
+
+
+def floats(storage: StorageType, octets: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Rows of F32, F16 or BF16, uint8 (R, bytes per row), as a new fp32 array (R, numbers)."""
+    octets = np.ascontiguousarray(octets)
+    if storage is StorageType.BF16:
+        # A bf16 is the upper half of an fp32.
+        wide: NDArray[np.uint32] = np.left_shift(octets.view("<u2"), 16, dtype=np.uint32)
+        return wide.view(np.float32)
+    return octets.view("<f4" if storage is StorageType.F32 else "<f2").astype(np.float32)
+
+
 def _plain(storage: BlockStorage, blocks: NDArray[np.uint8]) -> UnpackedRows:
-    octets = blocks[:, 4 if storage.has_offsets else 2 :]
-    codes = octets if storage.bits == 8 else np.stack((octets & 15, octets >> 4), axis=2).reshape(len(blocks), -1)
+    codes = _low_bits_first(blocks[:, 4 if storage.has_offsets else 2 :], storage.bits)
     if storage.has_offsets:
         return UnpackedRows(codes, 0, _half(blocks, 0), _half(blocks, 2))
     return UnpackedRows(codes, 1 << (storage.bits - 1), _half(blocks, 0), None)
