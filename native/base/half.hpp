@@ -36,6 +36,13 @@ static inline uint16_t float_to_half(float value) {
 
 static inline bool is_finite_half(uint16_t half) { return (half & 0x7c00u) != 0x7c00u; }
 
+// Rounds to nearest, ties to even; overflow becomes infinity, NaN stays NaN.
+static inline uint16_t float_to_bfloat(float value) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
+}
+
 static inline float bfloat_to_float(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
 
 }  // namespace nybble

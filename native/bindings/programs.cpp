@@ -114,8 +114,8 @@ class PyProgram {
         require(layer < layers_ && heads > 0 && heads % kv_heads_ == 0 && at(query).width == heads * head_dim_ &&
                     same_shape(query, output) && is_f32(query) && is_f32(output) && !is_per_output(query),
                 "bad attention");
-        program_.add(
-            make_attention(std::move(label), layer, at(query), at(output), heads, kv_heads_, head_dim_, scale));
+        program_.add(make_attention(std::move(label), layer, at(query), at(output), heads, kv_heads_,
+                                    {KVType::fp16, head_dim_}, scale));
     }
     void swiglu(std::string label, size_t gate, size_t up, size_t output) {
         require(is_f32(gate) && is_f32(up) && same_shape(gate, up) && same_shape(up, output), "bad swiglu");
@@ -181,7 +181,7 @@ class PyProgram {
         size_t rows = 0;
         for (size_t i = 0; i < sequences.size(); ++i) {
             const KVCache& cache = *sequences[i].first;
-            require(cache.layers() == layers_ && cache.kv_heads() == kv_heads_ && cache.head_dim() == head_dim_,
+            require(cache.layers() == layers_ && cache.kv_heads() == kv_heads_ && cache.block().head_dim == head_dim_,
                     "cache of another model");
             require(sequences[i].second > 0 && sequences[i].second <= cache.capacity() - cache.length(),
                     "KV cache is full");
@@ -206,8 +206,18 @@ class PyProgram {
 
 void bind_programs(nb::module_& m) {
     nb::class_<KVCache>(m, "KVCache")
-        .def(nb::init<size_t, size_t, size_t, size_t>(), "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a)
-        .def_static("bytes_for", &KVCache::bytes_for, "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a)
+        .def(
+            "__init__",
+            [](KVCache* cache, size_t layers, size_t kv_heads, size_t head_dim, size_t capacity) {
+                new (cache) KVCache(layers, kv_heads, {KVType::fp16, head_dim}, capacity);
+            },
+            "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a)
+        .def_static(
+            "bytes_for",
+            [](size_t layers, size_t kv_heads, size_t head_dim, size_t capacity) {
+                return KVCache::bytes_for(layers, kv_heads, {KVType::fp16, head_dim}, capacity);
+            },
+            "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a)
         .def_prop_ro("capacity", &KVCache::capacity)
         .def_prop_ro("length", &KVCache::length)
         .def(

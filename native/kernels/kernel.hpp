@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/kv_block.hpp"
 #include "packing/packed_matrix.hpp"
 
 namespace nybble {
@@ -85,25 +86,26 @@ struct RotateArguments {
     size_t head_dim;
 };
 
-// KV blocks hold 32 positions of one KV head: keys as [feature][position], values as [position][feature], both fp16,
-// features padded to a multiple of 16.
-inline constexpr size_t kBlockPositions = 32;
-
-// One position's key and value of one head, rounded to fp16 into its place in a KV block.
+// One position's key and value of one head, rounded into its place in a KV block.
 struct AppendArguments {
     const float* key;
     const float* value;
-    uint16_t* keys;    // [feature], kBlockPositions apart
-    uint16_t* values;  // [feature]
-    size_t head_dim;
+    uint8_t* to;   // the block
+    size_t place;  // of the position within the block
+    KVBlock block;
 };
 
+// Positions are attended to in chunks of so many, each with a softmax of its own; these are merged in order. Chunks
+// begin at multiples of it, so that the result does not depend on who computes what.
+inline constexpr size_t kChunkPositions = 4 * kBlockPositions;
+
+inline size_t chunks_of(size_t positions) { return (positions + kChunkPositions - 1) / kChunkPositions; }
+
+// Attention of successive query positions and the query heads of one KV head, against that head's KV cache.
 struct AttentionArguments {
-    const uint16_t* cache;  // first block of this layer and KV head
-    size_t block_stride;    // uint16s from one block of 32 positions to the next
-    size_t values_offset;   // uint16s from a block's keys to its values
-    size_t head_dim;
-    size_t padded_head_dim;
+    const uint8_t* cache;  // first block of this layer and KV head
+    size_t block_stride;   // bytes from one block to the next
+    KVBlock block;
     size_t group;           // query heads that share the KV head
     size_t first_position;  // position of the first query row
     size_t query_rows;      // successive positions
@@ -112,6 +114,9 @@ struct AttentionArguments {
     float* output;
     size_t output_stride;
     float scale;
+
+    size_t rows() const { return query_rows * group; }
+    size_t chunks() const { return chunks_of(first_position + query_rows); }
 };
 
 // The functions that exist once for each instruction set.
@@ -122,8 +127,13 @@ struct RowKernels {
     void (*rotate)(const RotateArguments&);
     void (*append)(const AppendArguments&);
     void (*swiglu)(const float* gate, const float* up, float* output, size_t width);
+    // All chunks, one after another, and the output.
     void (*attention)(const AttentionArguments&, uint8_t* scratch);
-    size_t (*attention_scratch_bytes)(size_t padded_head_dim, size_t rows);
+    // The same in parts, with the same bits: a state for each chunk, then the output from all states in order.
+    void (*attend_to_chunk)(const AttentionArguments&, size_t chunk, float* state, uint8_t* scratch);
+    void (*merge_chunks)(const AttentionArguments&, float* states);
+    size_t (*attention_scratch_bytes)(const KVBlock&, size_t rows);
+    size_t (*attention_state_floats)(const KVBlock&, size_t rows);
     // Where the highest of `count` logits (at least one) is, the first of equals; `count` if any is NaN or infinite.
     size_t (*highest_logit)(const float* logits, size_t count);
 };

@@ -1,5 +1,6 @@
 // The ops that write and read the KV cache.
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "program/ops.hpp"
@@ -35,22 +36,17 @@ class RotateAppend final : public WritingOp {
             for (size_t head = 0; head < key_.width / head_dim_; ++head) {
                 turn_head(turn, row, key.data + row * key.stride + head * head_dim_, norms_.key, turned);
                 turn.kernels.append({turned, value.data + row * value.stride + head * head_dim_,
-                                     span.cache->key(layer_, head, position), span.cache->value(layer_, head, position),
-                                     head_dim_});
+                                     span.cache->block_of(layer_, head, position), position % kBlockPositions,
+                                     span.cache->block()});
             }
         });
     }
 
     bool appended_finite(const Step& step) const override {
-        const auto finite = [](uint16_t half) { return (half & 0x7c00u) != 0x7c00u; };
         for (size_t row = 0; row < step.rows; ++row) {
             const KVCache& cache = *step.spans[step.span_of_row[row]].cache;
             for (size_t head = 0; head < cache.kv_heads(); ++head) {
-                const uint16_t* key = cache.key(layer_, head, step.position_of(row));
-                const uint16_t* value = cache.value(layer_, head, step.position_of(row));
-                for (size_t i = 0; i < head_dim_; ++i) {
-                    if (!finite(key[i * kBlockPositions]) || !finite(value[i])) return false;
-                }
+                if (!cache.is_finite(layer_, head, step.position_of(row))) return false;
             }
         }
         return true;
@@ -75,57 +71,101 @@ class RotateAppend final : public WritingOp {
 
 class Attention final : public WritingOp {
   public:
-    Attention(std::string label, size_t layer, View query, View output, size_t heads, size_t kv_heads, size_t head_dim,
+    Attention(std::string label, size_t layer, View query, View output, size_t heads, size_t kv_heads, KVBlock block,
               float scale)
         : WritingOp(std::move(label), output),
           layer_(layer),
           query_(query),
           kv_heads_(kv_heads),
           group_(heads / kv_heads),
-          head_dim_(head_dim),
+          block_(block),
           scale_(scale),
           tile_positions_(std::max<size_t>(1, kRowsPerTile / group_)) {}
+    // The same on every instruction set.
     size_t scratch_bytes() const override {
-        // The same on every instruction set.
-        return row_kernels(Isa::portable).attention_scratch_bytes(round_up(head_dim_, 16), tile_positions_ * group_);
+        return row_kernels(Isa::portable).attention_scratch_bytes(block_, tile_positions_ * group_);
+    }
+    SharedNeeds shared_needs(const Step& step) const override {
+        const std::vector<Tile> tiles = tiles_of(step);
+        if (tiles.empty()) return {};
+        const size_t states = tiles.back().first_state + tiles.back().states(kv_heads_);
+        return {tiles.size() * kv_heads_, states * sizeof(float)};
     }
     void run(Turn& turn) const override {
-        // Later tiles see more positions and take longer: they are claimed first.
-        std::vector<Tile> tiles;
-        for (const Span& span : turn.step.spans) {
-            for (size_t end = span.rows; end > 0;) {
-                const size_t begin = (end - 1) / tile_positions_ * tile_positions_;
-                tiles.push_back({&span, begin, end - begin});
-                end = begin;
-            }
-        }
-        turn.share(tiles.size() * kv_heads_,
-                   [&](size_t task) { attend(turn, tiles[task / kv_heads_], task % kv_heads_); });
+        const std::vector<Tile> tiles = tiles_of(turn.step);
+        size_t tasks = 0;
+        for (const Tile& tile : tiles) tasks += tile.parts * kv_heads_;
+        turn.share(tasks, [&](size_t task) {
+            size_t index = 0;
+            for (; task >= tiles[index].parts * kv_heads_; ++index) task -= tiles[index].parts * kv_heads_;
+            attend(turn, tiles[index], index, task / tiles[index].parts, task % tiles[index].parts);
+        });
     }
 
   private:
-    static constexpr size_t kRowsPerTile = 48;
+    static constexpr size_t kRowsPerTile = 96;
 
+    // Successive positions of a span.
     struct Tile {
         const Span* span;
         size_t first;
         size_t positions;
+        size_t parts;        // chunks of the context that are tasks of their own; 1: a task does all of them
+        size_t part_floats;  // that the state of a part takes
+        size_t first_state;  // float of the shared memory
+        size_t states(size_t kv_heads) const { return parts == 1 ? 0 : kv_heads * parts * part_floats; }
     };
 
-    void attend(Turn& turn, const Tile& tile, size_t kv_head) const {
+    // The tiles of a long span are tasks enough, and those that see more positions take longer: they come first. The
+    // context of a short span is divided.
+    std::vector<Tile> tiles_of(const Step& step) const {
+        const RowKernels& kernels = row_kernels(Isa::portable);  // the sizes are the same on every instruction set
+        std::vector<Tile> tiles;
+        size_t state = 0;
+        for (const Span& span : step.spans) {
+            for (size_t end = span.rows; end > 0;) {
+                const size_t begin = (end - 1) / tile_positions_ * tile_positions_, positions = end - begin;
+                const bool is_divided = span.rows <= tile_positions_;
+                const size_t parts = is_divided ? chunks_of(span.first_position + span.rows) : 1;
+                tiles.push_back({&span, begin, positions, parts,
+                                 kernels.attention_state_floats(block_, positions * group_), state});
+                state += tiles.back().states(kv_heads_);
+                end = begin;
+            }
+        }
+        return tiles;
+    }
+
+    void attend(Turn& turn, const Tile& tile, size_t index, size_t kv_head, size_t part) const {
         const KVCache& cache = *tile.span->cache;
         const FloatRows query = turn.floats(query_), output = turn.floats(output_);
-        const size_t row = tile.span->first_row + tile.first, first_feature = kv_head * group_ * head_dim_;
-        turn.kernels.attention({cache.head(layer_, kv_head), cache.block_stride(), cache.values_offset(), head_dim_,
-                                cache.padded_head_dim(), group_, tile.span->first_position + tile.first, tile.positions,
-                                query.data + row * query.stride + first_feature, query.stride,
-                                output.data + row * output.stride + first_feature, output.stride, scale_},
-                               turn.scratch);
+        const size_t row = tile.span->first_row + tile.first, first_feature = kv_head * group_ * block_.head_dim;
+        const AttentionArguments arguments{cache.block_of(layer_, kv_head, 0),
+                                           cache.block_stride(),
+                                           block_,
+                                           group_,
+                                           tile.span->first_position + tile.first,
+                                           tile.positions,
+                                           query.data + row * query.stride + first_feature,
+                                           query.stride,
+                                           output.data + row * output.stride + first_feature,
+                                           output.stride,
+                                           scale_};
+        if (tile.parts == 1) return turn.kernels.attention(arguments, turn.scratch);
+        auto* states = reinterpret_cast<float*>(turn.step.shared) + tile.first_state;
+        states += kv_head * tile.parts * tile.part_floats;
+        turn.kernels.attend_to_chunk(arguments, part, states + part * tile.part_floats, turn.scratch);
+        // Whoever comes last merges, and leaves the counter as it was.
+        std::atomic<uint32_t>& arrived = turn.step.counters[index * kv_heads_ + kv_head];
+        if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < tile.parts) return;
+        arrived.store(0, std::memory_order_relaxed);
+        turn.kernels.merge_chunks(arguments, states);
     }
 
     size_t layer_;
     View query_;
-    size_t kv_heads_, group_, head_dim_;
+    size_t kv_heads_, group_;
+    KVBlock block_;
     float scale_;
     size_t tile_positions_;
 };
@@ -138,8 +178,8 @@ std::unique_ptr<Op> make_rotate_append(std::string label, size_t layer, View que
                                           std::move(norms));
 }
 std::unique_ptr<Op> make_attention(std::string label, size_t layer, View query, View output, size_t heads,
-                                   size_t kv_heads, size_t head_dim, float scale) {
-    return std::make_unique<Attention>(std::move(label), layer, query, output, heads, kv_heads, head_dim, scale);
+                                   size_t kv_heads, KVBlock block, float scale) {
+    return std::make_unique<Attention>(std::move(label), layer, query, output, heads, kv_heads, block, scale);
 }
 
 }  // namespace nybble

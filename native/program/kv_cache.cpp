@@ -1,37 +1,36 @@
 #include "program/kv_cache.hpp"
 
 namespace nybble {
-namespace {
 
-size_t blocks_for(size_t capacity) { return capacity / kBlockPositions + (capacity % kBlockPositions != 0 ? 1 : 0); }
-
-}  // namespace
-
-size_t KVCache::bytes_for(size_t layers, size_t kv_heads, size_t head_dim, size_t capacity) {
-    const size_t head = checked_multiply(round_up(head_dim, 16), 2 * kBlockPositions * sizeof(uint16_t));
-    return checked_multiply(checked_multiply(layers, blocks_for(capacity)), checked_multiply(kv_heads, head));
+size_t KVCache::bytes_for(size_t layers, size_t kv_heads, KVBlock block, size_t capacity) {
+    const size_t blocks = capacity / kBlockPositions + (capacity % kBlockPositions != 0 ? 1 : 0);
+    const size_t numbers = checked_multiply(block.padded_head_dim(), 2 * kBlockPositions * sizeof(uint16_t));
+    return checked_multiply(checked_multiply(layers, blocks), checked_multiply(kv_heads, numbers));
 }
 
-KVCache::KVCache(size_t layers, size_t kv_heads, size_t head_dim, size_t capacity)
+KVCache::KVCache(size_t layers, size_t kv_heads, KVBlock block, size_t capacity)
     : layers_(layers),
       kv_heads_(kv_heads),
-      head_dim_(head_dim),
-      padded_head_dim_(round_up(head_dim, 16)),
+      block_(block),
       capacity_(capacity),
-      blocks_(blocks_for(capacity)),
-      memory_(bytes_for(layers, kv_heads, head_dim, capacity), Pages::small) {}
+      memory_(bytes_for(layers, kv_heads, block, capacity), Pages::huge) {}
 
-uint16_t* KVCache::head(size_t layer, size_t kv_head) const {
-    return memory_.as<uint16_t>() + layer * blocks_ * block_stride() + kv_head * head_block();
+uint8_t* KVCache::block_of(size_t layer, size_t kv_head, size_t position) const {
+    return memory_.data() + position / kBlockPositions * block_stride() +
+           (layer * kv_heads_ + kv_head) * block_.bytes();
 }
 
-uint16_t* KVCache::key(size_t layer, size_t kv_head, size_t position) const {
-    return head(layer, kv_head) + position / kBlockPositions * block_stride() + position % kBlockPositions;
-}
-
-uint16_t* KVCache::value(size_t layer, size_t kv_head, size_t position) const {
-    uint16_t* block = head(layer, kv_head) + position / kBlockPositions * block_stride();
-    return block + values_offset() + position % kBlockPositions * padded_head_dim_;
+bool KVCache::is_finite(size_t layer, size_t kv_head, size_t position) const {
+    const uint8_t* block = block_of(layer, kv_head, position);
+    const size_t place = position % kBlockPositions;
+    const auto* keys = reinterpret_cast<const uint16_t*>(block) + place;
+    const auto* values = reinterpret_cast<const uint16_t*>(block + block_.values_offset());
+    values += place * block_.padded_head_dim();
+    const uint16_t exponent = block_.type == KVType::fp16 ? 0x7c00 : 0x7f80;
+    for (size_t i = 0; i < block_.head_dim; ++i) {
+        if ((keys[i * kBlockPositions] & exponent) == exponent || (values[i] & exponent) == exponent) return false;
+    }
+    return true;
 }
 
 }  // namespace nybble

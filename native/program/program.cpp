@@ -99,7 +99,7 @@ void Program::prepare_memory(size_t rows, size_t outputs) {
 }
 
 Step Program::make_step(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
-                        const std::vector<int32_t>& output_rows) const {
+                        const std::vector<int32_t>& output_rows) {
     Step step{tokens.data(), tokens.size(), output_rows.data(), output_rows.size(), {}, {}, {}, {}};
     for (const auto& [cache, rows] : sequences) {
         const size_t first_row = step.span_of_row.size();
@@ -117,7 +117,23 @@ Step Program::make_step(const std::vector<int32_t>& tokens, const std::vector<st
             step.sines[row * half + i] = static_cast<float>(std::sin(angle));
         }
     }
+    prepare_shared(step);
     return step;
+}
+
+void Program::prepare_shared(Step& step) {
+    SharedNeeds needs;
+    for (const auto& op : ops_) {
+        const SharedNeeds needed = op->shared_needs(step);
+        needs = {std::max(needs.counters, needed.counters), std::max(needs.bytes, needed.bytes)};
+    }
+    if (needs.counters > counters_.size()) counters_ = std::vector<std::atomic<uint32_t>>(needs.counters);
+    if (needs.bytes > shared_.bytes()) {
+        shared_ = Memory();
+        shared_ = Memory(needs.bytes, Pages::small);
+    }
+    step.shared = shared_.data();
+    step.counters = counters_.data();
 }
 
 std::vector<size_t> Program::shared_ops(const Step& step) const {

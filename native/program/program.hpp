@@ -3,6 +3,7 @@
 // that would be over before another thread has joined in are run by the thread that ends the op before them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -57,11 +58,20 @@ struct Step {
     std::vector<Span> spans;
     std::vector<size_t> span_of_row;
     std::vector<float> cosines, sines;  // [row][head_dim / 2]
+    // Memory through which the threads in an op hand over parts of it, and counters that are 0 before and after an op.
+    uint8_t* shared = nullptr;
+    std::atomic<uint32_t>* counters = nullptr;
 
     size_t position_of(size_t row) const {
         const Span& span = spans[span_of_row[row]];
         return span.first_position + row - span.first_row;
     }
+};
+
+// What an op needs of the step's shared memory.
+struct SharedNeeds {
+    size_t counters = 0;
+    size_t bytes = 0;
 };
 
 // What a thread does between its own tasks of an op and those of the next.
@@ -107,6 +117,7 @@ class Op {
     // The weights that the worker whose turn it is will stream from memory, from where it begins; empty: none.
     virtual std::span<const uint8_t> stream(const Turn&) const { return {}; }
     virtual size_t scratch_bytes() const { return 0; }
+    virtual SharedNeeds shared_needs(const Step&) const { return {}; }
     // The buffer this op writes; null when it writes only the KV cache.
     virtual const View* written() const = 0;
     // Whether the keys and values that this op appended are finite.
@@ -149,7 +160,8 @@ class Program {
 
   private:
     Step make_step(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
-                   const std::vector<int32_t>& output_rows) const;
+                   const std::vector<int32_t>& output_rows);
+    void prepare_shared(Step& step);
     // Give every slot its place for a step of that many rows.
     void prepare_memory(size_t rows, size_t outputs);
     // False when should_stop() ended it. `ended` is called after each op by the thread that did the last of it.
@@ -168,6 +180,8 @@ class Program {
     Memory activations_;
     size_t laid_out_rows_ = 0, laid_out_outputs_ = 0;
     std::vector<Memory> scratch_;
+    Memory shared_;
+    std::vector<std::atomic<uint32_t>> counters_;
     SharedWork work_;
 };
 

@@ -106,7 +106,7 @@ def test_weights_and_cache_are_as_large_as_was_said(tmp_path: Path, storage: str
     assert memory.weights == sum(-(-matrix.bytes // 4096) * 4096 for matrix in matrices.values())
     graph = plan.graph
     assert memory.kv_cache == _native.KVCache.bytes_for(graph.layers, graph.kv_heads, graph.head_dim, 200)
-    assert memory.kv_cache == graph.layers * graph.kv_heads * graph.head_dim * 224 * 2 * 2
+    assert memory.kv_cache == graph.layers * graph.kv_heads * graph.head_dim * 256 * 2 * 2
 
 
 @pytest.mark.parametrize("accuracy", ["int8", "f32"])

@@ -19,7 +19,7 @@ from .programs import ISAS, UNIT, OpProgram, bits, sweep
 
 GROUPS = (1, 2, 3, 7, 8, 50)
 HEAD_DIMS = (2, 4, 6, 16, 48, 64, 80, 96, 128, 256)
-LENGTHS = (1, 2, 31, 32, 33, 63, 64, 65, 100)
+LENGTHS = (1, 2, 16, 17, 63, 64, 65, 100, 255, 256, 257, 300, 520)
 
 each_isa = pytest.mark.parametrize("isa", ISAS)
 
@@ -78,26 +78,26 @@ class Attended:
     def check(self, found: NDArray[np.float32], exact_scores: bool = False) -> None:
         """Compare with fp64 softmax over fp16 keys and values.
 
-        With u = 2⁻²⁴, L positions in B blocks, d features, all relative to A = Σ weight · |value|:
+        With u = 2⁻²⁴, L positions in C chunks, d features, all relative to A = Σ weight · |value|:
 
-        * a score is d fused operations and a product by the scale: δ = (d + 2)·u·Σ|q·k|·scale off. Shifted scores
+        * a score is a query times the scale and d fused operations: δ = (d + 1)·u·Σ|q·k|·scale off. Shifted scores
           change each softmax weight by at most 2δ, relatively;
         * each exponent is a rounded difference of scores: u·R off, R their range; so are, together, those of the
-          blocks' corrections. Numerator and denominator both: 4·R·u;
-        * an exponential is good to 2u (see SwiGLU). Numerator and denominator: 4u, and with each block's correction and
-          its product 6·B·u;
-        * the numerator is a sum of L terms, the denominator's lanes of 2·B, folded in 4 steps; the quotient rounds
-          once.
+          chunks' corrections. Numerator and denominator both: 4·R·u;
+        * an exponential is good to 2u (see SwiGLU). Numerator and denominator: 4u, and with each chunk's correction and
+          its product 6·C·u;
+        * the numerator is a sum of L terms, the denominator's lanes of L/16 and 2·C, folded in 4 steps; the quotient
+          rounds once.
 
-        Sum: 2δ + (4R + L + 8B + 9)·u, and one more u for second orders. Weights below e⁻⁸⁷ come out as that.
+        Sum: 2δ + (4R + 17/16·L + 8C + 9)·u, and one more u for second orders. Weights below e⁻⁸⁷ come out as that.
         With ``exact_scores`` neither scores nor their differences are rounded: δ = R = 0.
         """
         output, magnitude, sizes, spread = self.exact()
         length = len(self.query)
-        blocks = -(-length // 32)
-        bound = (length + 8 * blocks + 10) * UNIT
+        chunks = -(-length // 256)
+        bound = (17 / 16 * length + 8 * chunks + 10) * UNIT
         if not exact_scores:
-            bound = bound + 2 * (self.head_dim + 2) * UNIT * sizes + 4 * spread * UNIT
+            bound = bound + 2 * (self.head_dim + 1) * UNIT * sizes + 4 * spread * UNIT
         bound = bound * magnitude + 1e-36 * np.abs(self.value).max()
         assert (np.abs(found - output) <= bound).all()
 

@@ -188,20 +188,6 @@ inline void rotate(const RotateArguments& a) {
     if (i < half) step(i, half - i);
 }
 
-// What overflows fp16 becomes NaN: an infinite key may give a score of −infinity, which would pass for "not looked at".
-inline uint16_t nan_if_infinite(uint16_t half) { return (half & 0x7fffu) == 0x7c00u ? uint16_t{0x7e00} : half; }
-
-inline void append(const AppendArguments& a) {
-    for (size_t i = 0; i < a.head_dim; i += 16) {
-        const size_t count = a.head_dim - i < 16 ? a.head_dim - i : 16;
-        uint16_t halves[16];
-        store_half(halves, load_first(a.value + i, count));
-        for (size_t j = 0; j < count; ++j) a.values[i + j] = nan_if_infinite(halves[j]);
-        store_half(halves, load_first(a.key + i, count));
-        for (size_t j = 0; j < count; ++j) a.keys[(i + j) * kBlockPositions] = nan_if_infinite(halves[j]);
-    }
-}
-
 inline void swiglu(const float* gate, const float* up, float* output, size_t width) {
     const auto silu_times = [](Floats g, Floats u) {
         const Floats decay = exponential(subtract(broadcast(0.0f), g));

@@ -15,6 +15,10 @@ namespace nybble::avx2 {
 inline constexpr int kTileRows = 4;
 inline constexpr int kF32TileRows = 3;
 inline constexpr int kTileVectors = 1;
+// Attention's tiles have up to so many rows, vectors, and sums.
+inline constexpr int kAttentionRows = 4;
+inline constexpr int kAttentionVectors = 4;
+inline constexpr int kAttentionSums = 4;
 
 struct Floats {
     __m256 low, high;
@@ -69,10 +73,6 @@ inline Floats absolute(Floats a) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return {_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
 }
-inline Floats round_to_even(Floats a) {
-    constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    return {_mm256_round_ps(a.low, mode), _mm256_round_ps(a.high, mode)};
-}
 
 // ((lanes 0-7 + lanes 8-15) folded in halves): one fixed order.
 inline float sum(Floats a) {
@@ -80,6 +80,15 @@ inline float sum(Floats a) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+// Lanes from `count` on become `rest`.
+inline Floats first_or(Floats a, size_t count, float rest) {
+    const __m256i counts = _mm256_set1_epi32(static_cast<int>(count));
+    const __m256i low = _mm256_cmpgt_epi32(counts, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256i high = _mm256_cmpgt_epi32(counts, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15));
+    const __m256 others = _mm256_set1_ps(rest);
+    return {_mm256_blendv_ps(others, a.low, _mm256_castsi256_ps(low)),
+            _mm256_blendv_ps(others, a.high, _mm256_castsi256_ps(high))};
 }
 inline float largest(Floats a) {
     const __m256 eight = _mm256_max_ps(a.low, a.high);
@@ -120,11 +129,10 @@ inline Integers shift_left(Integers a) {
 }
 inline Floats to_floats(Integers a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 inline Integers to_integers(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
-// 2 to the power of each lane, for lanes in -126..127; infinity for 128.
-inline Floats power_of_two(Integers a) {
-    const __m256i bias = _mm256_set1_epi32(127);
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a.low, bias), 23)),
-            _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a.high, bias), 23))};
+// 2ⁿ where the low 9 bits of a lane are n + 127, for n in -126..127; infinity for 128.
+inline Floats power_of_low_bits(Floats a) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.low), 23)),
+            _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.high), 23))};
 }
 inline void store_int8(int8_t* to, Integers a) {
     const __m128i low = _mm_packs_epi32(_mm256_castsi256_si128(a.low), _mm256_extracti128_si256(a.low, 1));

@@ -13,6 +13,10 @@ namespace nybble::avx512_vnni {
 inline constexpr int kTileRows = 6;
 inline constexpr int kF32TileRows = 6;
 inline constexpr int kTileVectors = 2;
+// Attention's tiles have up to so many rows, vectors, and sums.
+inline constexpr int kAttentionRows = 6;
+inline constexpr int kAttentionVectors = 4;
+inline constexpr int kAttentionSums = 24;
 
 struct Floats {
     __m512 v;
@@ -50,9 +54,6 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) { return {_mm512_fmadd_
 inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Floats smaller(Floats a, Floats b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Floats absolute(Floats a) { return {_mm512_abs_ps(a.v)}; }
-inline Floats round_to_even(Floats a) {
-    return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
 
 // ((lanes 0-7 + lanes 8-15) folded in halves): one fixed order.
 inline float sum(Floats a) {
@@ -60,6 +61,10 @@ inline float sum(Floats a) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+// Lanes from `count` on become `rest`.
+inline Floats first_or(Floats a, size_t count, float rest) {
+    return {_mm512_mask_mov_ps(_mm512_set1_ps(rest), first_lanes(count), a.v)};
 }
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 
@@ -82,9 +87,9 @@ inline Integers shift_left(Integers a) {
 }
 inline Floats to_floats(Integers a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Integers to_integers(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
-// 2 to the power of each lane, for lanes in -126..127; infinity for 128.
-inline Floats power_of_two(Integers a) {
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(127)), 23))};
+// 2ⁿ where the low 9 bits of a lane are n + 127, for n in -126..127; infinity for 128.
+inline Floats power_of_low_bits(Floats a) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 23))};
 }
 inline void store_int8(int8_t* to, Integers a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(a.v));

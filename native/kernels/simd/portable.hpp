@@ -15,6 +15,10 @@ namespace nybble::portable {
 inline constexpr int kTileRows = 1;
 inline constexpr int kF32TileRows = 1;
 inline constexpr int kTileVectors = 1;
+// Attention's tiles have up to so many rows, vectors, and sums.
+inline constexpr int kAttentionRows = 1;
+inline constexpr int kAttentionVectors = 1;
+inline constexpr int kAttentionSums = 1;
 inline constexpr int kLanes = 16;
 
 struct Floats {
@@ -78,9 +82,6 @@ inline Floats smaller(Floats a, Floats b) {
 inline Floats absolute(Floats a) {
     return each_lane<Floats>([&](int i) { return std::fabs(a.v[i]); });
 }
-inline Floats round_to_even(Floats a) {
-    return each_lane<Floats>([&](int i) { return std::nearbyintf(a.v[i]); });
-}
 
 // ((lanes 0-7 + lanes 8-15) folded in halves): one fixed order.
 inline float sum(Floats a) {
@@ -88,6 +89,10 @@ inline float sum(Floats a) {
         for (int i = 0; i < width; ++i) a.v[i] += a.v[i + width];
     }
     return a.v[0];
+}
+// Lanes from `count` on become `rest`.
+inline Floats first_or(Floats a, size_t count, float rest) {
+    return each_lane<Floats>([&](int i) { return static_cast<size_t>(i) < count ? a.v[i] : rest; });
 }
 inline float largest(Floats a) {
     float result = a.v[0];
@@ -134,9 +139,9 @@ inline Integers to_integers(Floats a) {
         return rounded >= -0x1p31f && rounded < 0x1p31f ? static_cast<int32_t>(rounded) : INT32_MIN;
     });
 }
-// 2 to the power of each lane, for lanes in -126..127; infinity for 128.
-inline Floats power_of_two(Integers a) {
-    return each_lane<Floats>([&](int i) { return std::bit_cast<float>((static_cast<uint32_t>(a.v[i]) + 127u) << 23); });
+// 2ⁿ where the low 9 bits of a lane are n + 127, for n in -126..127; infinity for 128.
+inline Floats power_of_low_bits(Floats a) {
+    return each_lane<Floats>([&](int i) { return std::bit_cast<float>(std::bit_cast<uint32_t>(a.v[i]) << 23); });
 }
 inline void store_int8(int8_t* to, Integers a) {
     for (int i = 0; i < kLanes; ++i) to[i] = static_cast<int8_t>(a.v[i]);

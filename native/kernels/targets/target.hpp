@@ -4,6 +4,7 @@
 #include "kernels/generic/linear_int8.hpp"
 #include "kernels/generic/linear_f32.hpp"
 #include "kernels/generic/rows.hpp"
+#include "kernels/generic/append.hpp"
 #include "kernels/generic/attention.hpp"
 #include "kernels/generic/logits.hpp"
 #include "kernels/generic/peaks.hpp"
@@ -24,7 +25,16 @@ const LinearKernel linear_f16_f32 = {linear_f32<WeightType::f16>, linear_f32_scr
 const LinearKernel linear_bf16_f32 = {linear_f32<WeightType::bf16>, linear_f32_scratch_bytes};
 const LinearKernel linear_f32_f32 = {linear_f32<WeightType::f32>, linear_f32_scratch_bytes};
 
-const RowKernels row_kernels = {quantise,     rms_norm, rotate, append, swiglu, attention, attention_scratch_bytes,
+const RowKernels row_kernels = {quantise,
+                                rms_norm,
+                                rotate,
+                                append,
+                                swiglu,
+                                attention,
+                                attend_to_chunk,
+                                merge_chunks,
+                                attention_scratch_bytes,
+                                attention_state_floats,
                                 highest_logit};
 
 const PeakKernels peak_kernels = {read_bytes, multiply_integers, multiply_floats,
