@@ -36,8 +36,9 @@ inline void require(bool condition, const char* message) {
     if (!condition) throw nb::value_error(message);
 }
 
-inline NumpyMatrix new_matrix(size_t rows, size_t columns) {
-    auto* data = new float[std::max<size_t>(1, checked_multiply(rows, columns))];
+// With room for `spare` floats more.
+inline NumpyMatrix new_matrix(size_t rows, size_t columns, size_t spare = 0) {
+    auto* data = new float[std::max<size_t>(1, checked_multiply(rows, columns) + spare)];
     nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<float*>(p); });
     return NumpyMatrix(data, {rows, columns}, owner);
 }

@@ -134,13 +134,14 @@ class PyProgram {
     }
     void set_logits(size_t view) {
         require(is_f32(view) && is_per_output(view), "bad logits");
-        program_.set_logits(at(view));
+        require(at(view).width == program_.slots()[at(view).slot].width, "logits are no part of a buffer");
+        program_.set_logits(at(view).slot);
     }
 
     NumpyMatrix run(const std::vector<int32_t>& tokens, const Sequences& sequences,
                     const std::vector<int32_t>& output_rows) {
         check(tokens, sequences, output_rows);
-        NumpyMatrix logits = new_matrix(output_rows.size(), program_.vocabulary());
+        NumpyMatrix logits = new_matrix(output_rows.size(), program_.vocabulary(), kCacheLine / sizeof(float));
         InterruptCheck interrupted;
         bool finished = false;
         {

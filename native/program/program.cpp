@@ -117,6 +117,7 @@ Step Program::make_step(const std::vector<int32_t>& tokens, const std::vector<st
             step.sines[row * half + i] = static_cast<float>(std::sin(angle));
         }
     }
+    prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
     prepare_shared(step);
     return step;
 }
@@ -147,7 +148,6 @@ std::vector<size_t> Program::shared_ops(const Step& step) const {
 }
 
 bool Program::execute(const Step& step, const std::function<bool()>& should_stop, const std::function<void()>& ended) {
-    prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
     const std::vector<size_t> shared = shared_ops(step);
     const size_t threads = threads_->size();
     work_.reset();
@@ -182,12 +182,13 @@ bool Program::execute(const Step& step, const std::function<bool()>& should_stop
 bool Program::run(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
                   const std::vector<int32_t>& output_rows, float* logits, const std::function<bool()>& should_stop) {
     const Step step = make_step(tokens, sequences, output_rows);
-    if (!execute(step, should_stop, {})) return false;
-    const FloatRows& from = slots_[logits_.slot].floats;
-    for (size_t row = 0; row < step.outputs; ++row) {
-        std::memcpy(logits + row * logits_.width, from.data + row * from.stride + logits_.offset,
-                    logits_.width * sizeof(float));
-    }
+    // The ops write the logits where they are wanted; what else passes through their slot has rows of the same width.
+    FloatRows& rows = slots_[*logits_].floats;
+    const FloatRows own = rows;
+    if (step.outputs != 0) rows = {logits, vocabulary()};
+    const bool finished = execute(step, should_stop, {});
+    rows = own;
+    if (!finished) return false;
     for (const Span& span : step.spans) span.cache->set_length(span.first_position + span.rows);
     return true;
 }
@@ -230,7 +231,6 @@ std::string Program::first_non_finite(const std::vector<int32_t>& tokens,
     const Step step = make_step(tokens, sequences, output_rows);
     std::string found;
     // On this thread alone: a buffer must be looked at before the next op may reuse its slot.
-    prepare_memory(step.rows, std::max<size_t>(step.outputs, 1));
     for (size_t index = 0; index < ops_.size() && found.empty(); ++index) {
         Turn turn{step, slots_, kernels_, 1, scratch_[0].data(), nullptr};
         ops_[index]->run(turn);

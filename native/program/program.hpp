@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -135,16 +136,18 @@ class Program {
 
     size_t add_slot(size_t width, bool per_output, size_t block);
     void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }
-    void set_logits(View logits) { logits_ = logits; }
+    // `slot` gets the logits, all of it.
+    void set_logits(size_t slot) { logits_ = slot; }
     const std::vector<Slot>& slots() const { return slots_; }
-    size_t vocabulary() const { return logits_.width; }
+    // 0 without logits.
+    size_t vocabulary() const { return logits_ ? slots_[*logits_].width : 0; }
 
     // Bytes of activations for steps of that many tokens and outputs.
     size_t activation_bytes(size_t rows, size_t outputs) const;
 
     // Run one step; `sequences` are (cache, number of new tokens), tokens in the same order. Writes one row of logits
-    // for each of `output_rows`. Caches grow by their new tokens unless `should_stop` (asked between ops on the calling
-    // thread) ended the step: then false.
+    // for each of `output_rows` to `logits`, behind which a cache line may be read. Caches grow by their new tokens
+    // unless `should_stop` (asked between ops on the calling thread) ended the step: then false.
     bool run(const std::vector<int32_t>& tokens, const std::vector<std::pair<KVCache*, size_t>>& sequences,
              const std::vector<int32_t>& output_rows, float* logits, const std::function<bool()>& should_stop);
 
@@ -176,7 +179,7 @@ class Program {
     std::vector<double> inverse_frequencies_;
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<Op>> ops_;
-    View logits_{};
+    std::optional<size_t> logits_;  // slot
     Memory activations_;
     size_t laid_out_rows_ = 0, laid_out_outputs_ = 0;
     std::vector<Memory> scratch_;

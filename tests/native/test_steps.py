@@ -174,6 +174,7 @@ def test_programs_that_cannot_run_are_not_built() -> None:
         ("select_outputs", ("", wide, selected)),
         ("set_logits", (x,)),
         ("set_logits", (codes,)),
+        ("set_logits", (made.native.view(made.native.slot(64, True, 0), 0, 32),)),
     ]
     for method, arguments in refused:
         with pytest.raises(ValueError):
