@@ -20,29 +20,31 @@ NumpyMatrix tabulate(size_t rows, size_t columns, const Function& value) {
     return matrix;
 }
 
-// Activations as `isa` rounds them: codes (rows, width), scales (rows, blocks), scaled sums (rows, blocks), and the
+// Activations as `isa` rounds them: codes (rows, width), scales (rows, groups), sums of codes (rows, blocks), and the
 // outliers: a matrix (rows, width) that is zero elsewhere.
 std::tuple<NumpyMatrix, NumpyMatrix, NumpyMatrix, NumpyMatrix> quantise_rows(const std::string& isa,
                                                                              const FloatMatrix& x, size_t block) {
-    require(block > 0 && block % 16 == 0, "bad block");
+    require(block > 0 && kActivationGroup % block == 0 && block % 16 == 0, "bad block");
     const size_t rows = x.shape(0), width = x.shape(1);
     const Memory memory(quantised_rows_bytes(width, block, rows), Pages::small);
     const QuantisedRows to = lay_out_quantised_rows(width, block, rows, memory.data());
     for (size_t row = 0; row < rows; ++row) {
         row_kernels(isa_named(isa)).quantise(x.data() + row * width, width, to, row);
     }
-    const auto of_blocks = [&](const float* values) {
-        return tabulate(rows, to.blocks, [&](size_t row, size_t b) { return values[b * to.row_count + row]; });
+    const auto of_each = [&](size_t count, const float* values) {
+        return tabulate(rows, count, [&](size_t row, size_t i) { return values[i * to.row_count + row]; });
     };
     NumpyMatrix outliers = tabulate(rows, width, [](size_t, size_t) { return 0.0f; });
     for (size_t row = 0; row < rows; ++row) {
-        const Outlier* first = to.outliers + row * to.blocks * kBlockOutliers;
+        const Outlier* first = to.outliers_of(row);
         for (const Outlier* outlier = first; outlier < first + to.outlier_counts[row]; ++outlier) {
             outliers.data()[row * width + outlier->block * block + outlier->place] = outlier->value;
         }
     }
-    const auto code = [&](size_t row, size_t i) { return to.codes[row * to.code_stride + i]; };
-    return {tabulate(rows, width, code), of_blocks(to.scales), of_blocks(to.scaled_sums), outliers};
+    const auto code = [&](size_t row, size_t i) {
+        return to.codes_of(i / kActivationGroup, row)[i % kActivationGroup];
+    };
+    return {tabulate(rows, width, code), of_each(to.groups, to.scales), of_each(to.blocks, to.sums), outliers};
 }
 
 }  // namespace
@@ -68,8 +70,8 @@ void bind_kernels(nb::module_& m) {
         },
         "Every registered linear kernel: (name, instruction set, weights, activations).");
     m.def("quantise_rows", &quantise_rows, "isa"_a, "x"_a, "block"_a,
-          "Activations as kernels of `isa` see them: codes (rows, width), scales and scaled sums (rows, blocks), and "
-          "outliers (rows, width), zero elsewhere.");
+          "Activations as kernels of `isa` see them: codes (rows, width), scales (rows, groups), sums of codes (rows, "
+          "blocks), and outliers (rows, width), zero elsewhere.");
     m.def(
         "highest_logit",
         [](const std::string& isa, FloatVector logits) {

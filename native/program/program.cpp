@@ -215,7 +215,7 @@ bool Program::is_finite(const View& view, size_t rows) const {
     const Slot& slot = slots_[view.slot];
     if (slot.block != 0) {
         const float* scales = slot.quantised.scales;
-        return std::all_of(scales, scales + slot.quantised.blocks * rows,
+        return std::all_of(scales, scales + slot.quantised.groups * rows,
                            [](float scale) { return std::isfinite(scale); });
     }
     for (size_t row = 0; row < rows; ++row) {

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nybble import _native
+from nybble.graph import reference
 from nybble.quant.matrix import to_matrix
 from nybble.quant.storage import BlockStorage, SeparateStorage, Storage, StorageType
 from nybble.quant.tensor import Tensor
@@ -22,8 +23,9 @@ from tests.quant.stored import PLAIN, SEPARATE, random_tensor
 from .programs import ISAS, UNIT, OpProgram, float_tensor, pack, sweep
 
 KERNELS = {name: (isa, weights, activations) for name, isa, weights, activations in _native.linear_kernels()}
+GROUP = reference.ACTIVATION_GROUP
 FLOAT_WIDTHS = (1, 2, 3, 15, 16, 17, 31, 33, 48, 63, 65)
-BLOCK_COUNTS = (1, 2, 3, 5, 7)
+BLOCK_COUNTS = (1, 2, 3, 5, 7, 9, 17)
 CHANNELS = (1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 97)
 ROWS = (*range(1, 10), 13, 49, 97)
 
@@ -85,32 +87,41 @@ class Case:
 def check_int8(case: Case, isa: str, found: NDArray[np.float32]) -> None:
     """Compare with exact sums over the codes and scales the kernel was given.
 
-    With u = 2⁻²⁴ and B blocks: a block's integer dot product is below 2²⁴, so exact as fp32. Its factor, weight scale ·
-    activation scale, is rounded once: an error of u relative to its term. Each of the B (with offsets 2B) additions,
-    and that of each outlier, is one fused operation that rounds a partial sum, at most S, the sum of the magnitudes of
-    all terms; so do the additions of bias and residual. In all (2B + outliers + 3) · u · S to first order; one more u
-    covers the rest. Products that underflow add at most 2⁻¹⁴⁹ each.
+    With u = 2⁻²⁴: a block's integer dot product is below 2²⁴, so exact as fp32. Each of B blocks (with offsets twice),
+    G groups, O outliers (with offsets twice), bias and residual is one fused operation that rounds a partial sum, at
+    most S, the sum of the magnitudes of all terms: in all (2B + G + 2O + 2) · u · S to first order; two more u cover
+    the rest. Products that underflow add at most 2⁻¹⁴⁹ each.
     """
     matrix = to_matrix(case.tensor)
-    codes, scales, sums, outliers = _native.quantise_rows(isa, case.x, matrix.block)
-    scales, sums = scales.T, sums.T
-    n, blocks = len(matrix.codes), len(scales)
-    padding = ((0, 0), (0, blocks * matrix.block - codes.shape[1]))
-    codes, unrounded = (np.pad(part.astype(np.float64), padding) for part in (codes, outliers))
-    activations = codes.reshape(-1, blocks, matrix.block).swapaxes(0, 1)
-    zero_point = 0 if matrix.offsets is not None else 1 << (matrix.bits - 1)
-    weights = (matrix.codes.astype(np.float64) - zero_point).reshape(n, blocks, matrix.block).transpose(1, 2, 0)
-    dots = activations @ weights  # (blocks, M, N)
-    factors = scales.astype(np.float64)[:, :, None] * matrix.scales.T.astype(np.float64)[:, None, :]
-    terms = dots * factors
-    total, magnitude = terms.sum(axis=0), np.abs(terms).sum(axis=0)
-    scaled_weights = (weights * matrix.scales.T.astype(np.float64)[:, None, :]).reshape(-1, n)
-    total, magnitude = total + unrounded @ scaled_weights, magnitude + np.abs(unrounded) @ np.abs(scaled_weights)
-    if matrix.offsets is not None:
-        terms = sums.astype(np.float64)[:, :, None] * matrix.offsets.T.astype(np.float64)[:, None, :]
-        total, magnitude = total + terms.sum(axis=0), magnitude + np.abs(terms).sum(axis=0)
-    terms_per_sum = 2 * blocks + np.count_nonzero(outliers, axis=1).max()
-    bound = (terms_per_sum + 4) * UNIT * (magnitude + case.added[1]) + 2 * blocks * 2.0**-149
+    block = min(matrix.block, GROUP)
+    codes, scales, sums, outliers = _native.quantise_rows(isa, case.x, block)
+    n, blocks, of_group = len(matrix.codes), sums.shape[1], GROUP // block
+    factors, offsets = (
+        None if part is None else np.repeat(part, matrix.block // block, axis=1)[:, :blocks].T.astype(np.float64)
+        for part in (matrix.scales, matrix.offsets)
+    )
+    width = blocks * block
+    codes, unrounded = (
+        np.pad(part.astype(np.float64), ((0, 0), (0, width - part.shape[1]))) for part in (codes, outliers)
+    )
+    zero_point = 0 if offsets is not None else 1 << (matrix.bits - 1)
+    weights = matrix.codes.astype(np.float64)[:, :width] - zero_point
+    weights = np.pad(weights, ((0, 0), (0, width - weights.shape[1]))).reshape(n, blocks, block).transpose(1, 2, 0)
+    dots = codes.reshape(-1, blocks, block).swapaxes(0, 1) @ weights  # (blocks, M, N)
+    of_block = np.repeat(scales.T.astype(np.float64), of_group, axis=0)[:blocks, :, None]
+    terms = [dots * factors[:, None, :] * of_block]
+    decoded = weights * factors[:, None, :]
+    kept = unrounded @ decoded.reshape(width, n)
+    magnitude = np.abs(unrounded) @ np.abs(decoded).reshape(width, n)
+    if offsets is not None:
+        added = sums.T.astype(np.float64)[:, :, None] * offsets[:, None, :]
+        terms.append(added * of_block)
+        repeated = np.repeat(offsets, block, axis=0)
+        kept, magnitude = kept + unrounded @ repeated, magnitude + np.abs(unrounded) @ np.abs(repeated)
+    total = sum(term.sum(axis=0) for term in terms) + kept
+    magnitude = magnitude + sum(np.abs(term).sum(axis=0) for term in terms) + case.added[1]
+    operations = 2 * blocks + scales.shape[1] + 2 * np.count_nonzero(outliers, axis=1).max() + 2
+    bound = (operations + 2) * UNIT * magnitude + 2 * blocks * 2.0**-149
     assert (np.abs(found - (total + case.added[0])) <= bound).all()
 
 

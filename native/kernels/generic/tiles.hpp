@@ -10,12 +10,23 @@ namespace nybble::NYBBLE_ISA {
 
 inline constexpr size_t kLaneCount = 16;
 
-// Call function.operator()<Rows>(row) over begin..end in tiles of kTileRows, then one smaller tile for the rest.
-template <int Rows = kTileRows, typename Function>
+// Call function.operator()<Rows>(row) over begin..end in as few tiles of at most Most rows as there can be, about
+// equal.
+template <int Most = kTileRows, typename Function>
 inline void for_each_row_tile(size_t begin, size_t end, const Function& function) {
-    for (; end - begin >= static_cast<size_t>(Rows); begin += Rows) function.template operator()<Rows>(begin);
-    if constexpr (Rows > 1) {
-        if (begin != end) for_each_row_tile<Rows - 1>(begin, end, function);
+    const auto call = [&]<int Rows>(const auto& self, size_t rows) {
+        if constexpr (Rows == 1) {
+            function.template operator()<1>(begin);
+        } else if (rows == Rows) {
+            function.template operator()<Rows>(begin);
+        } else {
+            self.template operator()<Rows - 1>(self, rows);
+        }
+    };
+    for (size_t tiles = (end - begin + Most - 1) / Most; tiles > 0; --tiles) {
+        const size_t rows = (end - begin + tiles - 1) / tiles;
+        call.template operator()<Most>(call, rows);
+        begin += rows;
     }
 }
 

@@ -19,6 +19,8 @@ inline constexpr int kTileVectors = 1;
 inline constexpr int kAttentionRows = 4;
 inline constexpr int kAttentionVectors = 4;
 inline constexpr int kAttentionSums = 4;
+// So few rows read packed codes as they come.
+inline constexpr int kFewRows = 1;
 
 struct Floats {
     __m256 low, high;
@@ -158,19 +160,20 @@ inline void store_code_group(uint8_t* to, Codes a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), a.low);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32), a.high);
 }
-inline Codes low_nibbles(Codes a) {
+// The codes of k group `part` of the 8 / Bits that share a line, as BlockDot takes them: 4-bit ones are 0..15.
+template <int Bits>
+inline Codes part_of(Codes line, int part) {
+    if constexpr (Bits == 8) return line;
     const __m256i mask = _mm256_set1_epi8(15);
-    return {_mm256_and_si256(a.low, mask), _mm256_and_si256(a.high, mask)};
-}
-inline Codes high_nibbles(Codes a) {
-    const __m256i mask = _mm256_set1_epi8(15);
-    return {_mm256_and_si256(_mm256_srli_epi16(a.low, 4), mask), _mm256_and_si256(_mm256_srli_epi16(a.high, 4), mask)};
+    if (part == 0) return {_mm256_and_si256(line.low, mask), _mm256_and_si256(line.high, mask)};
+    return {_mm256_and_si256(_mm256_srli_epi16(line.low, 4), mask),
+            _mm256_and_si256(_mm256_srli_epi16(line.high, 4), mask)};
 }
 inline void prefetch(const uint8_t* address) { _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0); }
 
 inline __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 
-// Σ over a block of code · activation for 16 channels; `negative_sum` is −Σ activation (see the AVX512 file).
+// Σ over a block of code · activation for 16 channels (see the AVX512 file).
 template <int Bits, bool Symmetric>
 struct BlockDot;
 
@@ -179,8 +182,8 @@ template <bool Symmetric>
 struct BlockDot<4, Symmetric> {
     Integers total;
     __m256i low, high;
-    void start(int32_t negative_sum) {
-        total = Symmetric ? shift_left<3>(broadcast_integer(negative_sum)) : broadcast_integer(0);
+    void start(int32_t start) {
+        total = broadcast_integer(Symmetric ? start : 0);
         low = high = _mm256_setzero_si256();
     }
     void accumulate(Codes weights, int32_t activations) {
@@ -191,8 +194,7 @@ struct BlockDot<4, Symmetric> {
         asm("" : "+x"(low), "+x"(high));
     }
     void widen() {
-        total.low = _mm256_add_epi32(total.low, widened(low));
-        total.high = _mm256_add_epi32(total.high, widened(high));
+        total = add(total, shift_left<4>({widened(low), widened(high)}));
         low = high = _mm256_setzero_si256();
     }
 };
@@ -202,7 +204,7 @@ struct BlockDot<4, Symmetric> {
 template <bool Symmetric>
 struct BlockDot<8, Symmetric> {
     Integers total;
-    void start(int32_t negative_sum) { total = broadcast_integer(Symmetric ? 0 : -(negative_sum * 128)); }
+    void start(int32_t start) { total = broadcast_integer(Symmetric ? 0 : -start); }
     static __m256i products(__m256i codes, __m256i activations) {
         const __m256i weights = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
         return widened(_mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(activations, weights)));

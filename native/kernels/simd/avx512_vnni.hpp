@@ -9,14 +9,17 @@
 
 namespace nybble::avx512_vnni {
 
-// Rows of a register tile: 6 rows × 2 vectors of accumulators, integer and float, fill 24 of 32 registers.
-inline constexpr int kTileRows = 6;
+// Rows of a register tile: 8 rows × 2 vectors are 16 chains of dot products, enough for two dot products of five
+// cycles' latency to start in each cycle; what they are added to may spill.
+inline constexpr int kTileRows = 8;
 inline constexpr int kF32TileRows = 6;
 inline constexpr int kTileVectors = 2;
 // Attention's tiles have up to so many rows, vectors, and sums.
 inline constexpr int kAttentionRows = 6;
 inline constexpr int kAttentionVectors = 4;
 inline constexpr int kAttentionSums = 24;
+// So few rows read packed codes as they come.
+inline constexpr int kFewRows = 4;
 
 struct Floats {
     __m512 v;
@@ -102,18 +105,19 @@ struct Codes {
 };
 inline Codes load_code_group(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
 inline void store_code_group(uint8_t* to, Codes a) { _mm512_storeu_si512(to, a.v); }
-inline Codes low_nibbles(Codes a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
-inline Codes high_nibbles(Codes a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
+// The codes of k group `part` of the 8 / Bits that share a line, as BlockDot takes them.
+template <int Bits>
+inline Codes part_of(Codes line, int part) {
+    if constexpr (Bits == 8) return line;
+    return {_mm512_and_si512(part == 0 ? _mm512_slli_epi16(line.v, 4) : line.v, _mm512_set1_epi8(-16))};
+}
 inline void prefetch(const uint8_t* address) { _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0); }
 
-// Σ over a block of code · activation for 16 channels; `Bits` is the width of the codes.
-// `negative_sum` is −Σ activation: a symmetric block subtracts its zero point 2^(Bits−1) by starting there.
+// Σ over a block of code · activation for 16 channels; less the zero point's part, which is `start`, if `Symmetric`.
 template <int Bits, bool Symmetric>
 struct BlockDot {
     Integers total;
-    void start(int32_t negative_sum) {
-        total = Symmetric ? shift_left<Bits - 1>(broadcast_integer(negative_sum)) : broadcast_integer(0);
-    }
+    void start(int32_t start) { total = broadcast_integer(Symmetric ? start : 0); }
     void accumulate(Codes weights, int32_t activations) {
         total.v = _mm512_dpbusd_epi32(total.v, weights.v, _mm512_set1_epi32(activations));
     }

@@ -19,6 +19,8 @@ inline constexpr int kTileVectors = 1;
 inline constexpr int kAttentionRows = 1;
 inline constexpr int kAttentionVectors = 1;
 inline constexpr int kAttentionSums = 1;
+// So few rows read packed codes as they come.
+inline constexpr int kFewRows = 1;
 inline constexpr int kLanes = 16;
 
 struct Floats {
@@ -162,21 +164,20 @@ inline Codes load_code_group(const uint8_t* from) {
     return codes;
 }
 inline void store_code_group(uint8_t* to, const Codes& a) { std::memcpy(to, a.v, sizeof a.v); }
-inline Codes low_nibbles(Codes a) {
-    for (uint8_t& code : a.v) code &= 15;
-    return a;
-}
-inline Codes high_nibbles(Codes a) {
-    for (uint8_t& code : a.v) code >>= 4;
-    return a;
+// The codes of k group `part` of the 8 / Bits that share a line, as BlockDot takes them.
+template <int Bits>
+inline Codes part_of(Codes line, int part) {
+    if constexpr (Bits == 8) return line;
+    for (uint8_t& code : line.v) code = static_cast<uint8_t>(part == 0 ? code << 4 : code & 0xf0);
+    return line;
 }
 inline void prefetch(const uint8_t* address) { __builtin_prefetch(address); }
 
-// Σ over a block of code · activation for 16 channels; `negative_sum` is −Σ activation (see the AVX512 file).
+// Σ over a block of code · activation for 16 channels (see the AVX512 file).
 template <int Bits, bool Symmetric>
 struct BlockDot {
     Integers total;
-    void start(int32_t negative_sum) { total = broadcast_integer(Symmetric ? negative_sum * (1 << (Bits - 1)) : 0); }
+    void start(int32_t start) { total = broadcast_integer(Symmetric ? start : 0); }
     void accumulate(const Codes& weights, int32_t activations) {
         int8_t a[4];
         std::memcpy(a, &activations, sizeof a);

@@ -3,6 +3,7 @@
 
 #include "kernels/generic/linear_int8.hpp"
 #include "kernels/generic/linear_f32.hpp"
+#include "kernels/generic/quantise.hpp"
 #include "kernels/generic/rows.hpp"
 #include "kernels/generic/append.hpp"
 #include "kernels/generic/attention.hpp"

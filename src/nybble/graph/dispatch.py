@@ -13,7 +13,7 @@ from ..errors import InvalidParameter, KernelUnavailable
 class Accuracy(enum.Enum):
     """How activations enter the linears.
 
-    INT8 rounds them to int8 per block where the weights are quantised, as every fast engine does; F32 keeps them fp32.
+    INT8 rounds them to int8 in groups where the weights are quantised, as every fast engine does; F32 keeps them fp32.
     """
 
     INT8 = "int8"

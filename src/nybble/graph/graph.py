@@ -18,8 +18,8 @@ class Buffer:
     """One value per row and feature.
 
     ``per_output`` buffers have a row for each requested output, others one for each token of the step.
-    ``quantised_block`` is None for fp32; otherwise the buffer holds int8 codes with one scale per row and per run of
-    that many features, and up to two outliers of each run in fp32.
+    ``quantised_block`` is None for fp32; otherwise the buffer holds int8 codes for weights in blocks of that many
+    features, with one scale and up to four outliers in fp32 per row and per run of 128 features.
     A buffer with a ``parent`` is a view of ``width`` features of it, from ``offset``.
     """
 

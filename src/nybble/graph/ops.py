@@ -134,7 +134,10 @@ class SelectOutputs:
 
 @dataclass(frozen=True, slots=True)
 class Quantise:
-    """Round activations to int8 with one scale per row and block: the output buffer's ``quantised_block``."""
+    """Round activations to int8 with one scale per row and 128 features.
+
+    The output buffer's ``quantised_block`` is that of the weights it will be multiplied with.
+    """
 
     label: str
     input: str

@@ -2,8 +2,8 @@
 
 Everything is computed in the ``dtype`` asked for (fp64 by default). Three roundings belong to the meaning of a graph
 and are done whatever the dtype: keys and values are rounded to fp16 as they enter the cache; what is written to a
-buffer with a ``quantised_block`` is rounded to int8 codes with one scale per block; weights have the values their
-storage gives them.
+buffer with a ``quantised_block`` is rounded to int8 codes with one scale per group of 128 features; weights have the
+values their storage gives them.
 """
 
 from __future__ import annotations
@@ -36,67 +36,69 @@ from .ops import (
 
 Array = NDArray[np.floating]
 
+ACTIVATION_GROUP = 128
+"""Features of one row that share a scale when they are rounded to int8."""
 OUTLIER_RATIO = 4
-"""A value so many times larger than its block's root mean square is an outlier: it is not rounded to int8."""
-BLOCK_OUTLIERS = 2
-"""Most outliers of one block."""
+"""A value so many times larger than its group's root mean square is an outlier: it is not rounded to int8."""
+GROUP_OUTLIERS = 4
+"""Most outliers of one group."""
 
 
-def quantise_rows(values: Array, block: int) -> tuple[Array, Array]:
-    """Symmetric int8 codes (rows, width) of ``values`` (rows, width) and their scales (rows, blocks), in its dtype.
+def quantise_rows(values: Array) -> tuple[Array, Array]:
+    """Symmetric int8 codes (rows, width) of ``values`` (rows, width) and their scales (rows, groups), in its dtype.
 
-    Blocks are runs of ``block`` features; the last one of a row may be shorter. scale = max|x| / 127 and code =
-    round-half-to-even(x / scale), an integer of -127..127; a block of zeros has scale and codes 0. The native engine
+    Groups are runs of 128 features; the last one of a row may be shorter. scale = max|x| / 127 and code =
+    round-half-to-even(x / scale), an integer of -127..127; a group of zeros has scale and codes 0. The native engine
     computes x · (127 / max) in fp32, so an x within rounding error of a tie may get the neighbouring code there; and it
-    takes a block with no magnitude over 1e-30 for zeros.
+    takes a group with no magnitude over 1e-30 for zeros.
     """
-    blocks = _blocks(values, block)
-    scales = np.abs(blocks).max(axis=2) / 127
+    groups = _groups(values)
+    scales = np.abs(groups).max(axis=2) / 127
     divisors = np.where(scales == 0, 1, scales)
-    codes = np.clip(np.rint(blocks / divisors[:, :, None]), -127, 127)
-    return _without_blocks(codes)[:, : values.shape[1]], scales
+    codes = np.clip(np.rint(groups / divisors[:, :, None]), -127, 127)
+    return _without_groups(codes)[:, : values.shape[1]], scales
 
 
-def outliers_of(values: Array, block: int) -> Array:
+def outliers_of(values: Array) -> Array:
     """The outliers of ``values`` (rows, width), zero elsewhere.
 
-    Of each block, the largest value is an outlier if it exceeds four times the block's root mean square, then the
+    Of each group, the largest value is an outlier if it exceeds four times the group's root mean square, then the
     largest of the others by the same rule; of equal ones the first.
     """
-    rest = _blocks(values, block)
+    rest = _groups(values)
     taken = np.zeros_like(rest)
-    counts = np.minimum(block, values.shape[1] - np.arange(rest.shape[1]) * block)
-    for _ in range(BLOCK_OUTLIERS):
+    counts = np.minimum(ACTIVATION_GROUP, values.shape[1] - np.arange(rest.shape[1]) * ACTIVATION_GROUP)
+    for _ in range(GROUP_OUTLIERS):
         magnitudes = np.abs(rest)
         over = np.square(magnitudes.max(axis=2)) > OUTLIER_RATIO**2 * np.square(rest).sum(axis=2) / counts
         at = (*np.nonzero(over), magnitudes.argmax(axis=2)[over])
         taken[at] = rest[at]
         rest[at] = 0
-    outliers: Array = _without_blocks(taken)[:, : values.shape[1]]
+    outliers: Array = _without_groups(taken)[:, : values.shape[1]]
     return outliers
 
 
-def fake_quantise(values: Array, block: int) -> Array:
+def fake_quantise(values: Array) -> Array:
     """``values`` (rows, width) as they read back after rounding to int8: same shape and dtype.
 
     Outliers are kept, the rest is code · scale of :func:`quantise_rows`.
     """
-    outliers = outliers_of(values, block)
-    codes, scales = quantise_rows(values - outliers, block)
-    rounded: Array = codes * np.repeat(scales, block, axis=1)[:, : values.shape[1]] + outliers
+    outliers = outliers_of(values)
+    codes, scales = quantise_rows(values - outliers)
+    rounded: Array = codes * np.repeat(scales, ACTIVATION_GROUP, axis=1)[:, : values.shape[1]] + outliers
     return rounded
 
 
-def _blocks(values: Array, block: int) -> Array:
-    """``values`` (rows, width) as (rows, blocks, block), the last block padded with zeros."""
+def _groups(values: Array) -> Array:
+    """``values`` (rows, width) as (rows, groups, 128), the last group padded with zeros."""
     rows, width = values.shape
-    blocks = -(-width // block)
-    padded = np.zeros((rows, blocks * block), values.dtype)
+    groups = -(-width // ACTIVATION_GROUP)
+    padded = np.zeros((rows, groups * ACTIVATION_GROUP), values.dtype)
     padded[:, :width] = values
-    return padded.reshape(rows, blocks, block)
+    return padded.reshape(rows, groups, ACTIVATION_GROUP)
 
 
-def _without_blocks(values: Array) -> Array:
+def _without_groups(values: Array) -> Array:
     return values.reshape(values.shape[0], values.shape[1] * values.shape[2])
 
 
@@ -251,7 +253,7 @@ class _Step:
 
     def write(self, name: str, values: Array) -> None:
         block = self.graph.buffers[name].quantised_block
-        self.buffers[name] = values if block is None else fake_quantise(values, block)
+        self.buffers[name] = values if block is None else fake_quantise(values)
 
     def execute(self, op: Op) -> None:
         match op:

@@ -11,7 +11,7 @@ from .rewrite import rebuilt
 
 
 def quantise_activations(graph: Graph, block_of: Callable[[Linear], int | None]) -> Graph:
-    """Let each linear for which ``block_of`` gives a block size read its input as int8 in blocks of that many features.
+    """Let each linear for which ``block_of`` gives the block size of its weights read its input as int8.
 
     Linears that read the same buffer with the same block size share one Quantise; linears for which ``block_of`` gives
     None keep their fp32 input. An input that is quantised already stays as it is.
