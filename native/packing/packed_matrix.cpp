@@ -1,5 +1,6 @@
 #include "packing/packed_matrix.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -57,9 +58,10 @@ PackedMatrix::PackedMatrix(PackedFormat format, size_t n, size_t k, uint8_t* dat
 
 CodePlace place_of_code(WeightType type, size_t channel, size_t k) {
     const size_t half = channel / 16, lane = channel % 16;
-    const size_t groups_per_line = 8 / bits_of(type), group = k / 4;
+    const size_t groups_per_line = 8 / bits_of(type), group = k / kGroupCodes;
     const size_t line = group / groups_per_line * 2 + half;
-    return {line * 64 + lane * 4 + k % 4, static_cast<int>(group % groups_per_line * bits_of(type))};
+    return {line * 64 + lane * kGroupCodes + k % kGroupCodes,
+            static_cast<int>(group % groups_per_line * bits_of(type))};
 }
 
 void PackedMatrix::decode_row(size_t channel, float* out) const {
@@ -89,10 +91,14 @@ void PackedMatrix::decode_row(size_t channel, float* out) const {
             std::memcpy(&bits, block + format_.code_bytes() + (kPanelChannels + lane) * 2, 2);
             offset = half_to_float(bits);
         }
-        for (size_t i = 0; i < format_.block && begin + i < k_; ++i) {
-            const CodePlace place = place_of_code(format_.type, lane, i);
-            const auto code = static_cast<float>((block[place.byte] >> place.shift) & mask);
-            out[begin + i] = scale * code + offset;
+        const size_t count = std::min(format_.block, k_ - begin);
+        for (size_t group = 0; group < count; group += kGroupCodes) {
+            const CodePlace place = place_of_code(format_.type, lane, group);
+            const size_t end = std::min(group + kGroupCodes, count);
+            for (size_t i = group; i < end; ++i) {
+                const auto code = static_cast<float>((block[place.byte + i - group] >> place.shift) & mask);
+                out[begin + i] = scale * code + offset;
+            }
         }
     }
 }

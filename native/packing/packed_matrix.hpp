@@ -19,6 +19,7 @@
 namespace nybble {
 
 inline constexpr size_t kPanelChannels = 32;
+inline constexpr size_t kGroupCodes = 4;       // successive k whose codes lie side by side
 inline constexpr size_t kGroupBytes = 2 * 64;  // one k group of a panel, a byte a code
 
 enum class WeightType { w2, w4, w8, f16, bf16, f32 };
