@@ -19,7 +19,7 @@ inline constexpr int kAttentionRows = 6;
 inline constexpr int kAttentionVectors = 4;
 inline constexpr int kAttentionSums = 24;
 // So few rows read packed codes as they come.
-inline constexpr int kFewRows = 4;
+inline constexpr int kFewRows = 8;
 
 struct Floats {
     __m512 v;
@@ -121,8 +121,8 @@ struct BlockDot {
     void accumulate(Codes weights, int32_t activations) {
         total.v = _mm512_dpbusd_epi32(total.v, weights.v, _mm512_set1_epi32(activations));
     }
-    // Called after every 32 k at most.
-    void widen() {}
+    // Called after every 32 k at most. GCC would else copy sums to other registers on their way round a loop.
+    void widen() { asm("" : "+v"(total.v)); }
 };
 
 }  // namespace nybble::avx512_vnni
