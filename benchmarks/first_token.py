@@ -1,7 +1,8 @@
 """From the start of the process to the first token of an answer, Python, loading and the prompt included; peak memory.
 
-Fresh processes of `nybble run` with a prompt of 64 tokens; the model's file has been read before. Printed as JSON:
-medians in seconds and bytes, and all samples. first_token.py [MODEL] > results/first_token.json
+Fresh processes of `nybble run` with a prompt of 64 tokens; the model is in the packed cache, and its file has been read
+before. Printed as JSON: medians in seconds and bytes, and all samples.
+first_token.py [MODEL] > results/first_token.json
 """
 
 from __future__ import annotations

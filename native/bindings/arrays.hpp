@@ -24,24 +24,32 @@ namespace nb = nanobind;
 
 void bind_kernels(nb::module_& m);
 void bind_weights(nb::module_& m);
+void bind_weight_files(nb::module_& m);
 void bind_programs(nb::module_& m);
 void bind_measure(nb::module_& m);
+void bind_text(nb::module_& m);
 
 using StoredArray = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using FloatMatrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using FloatVector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using NumpyMatrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+using PlainBuffer = nb::ndarray<nb::memview, float, nb::ndim<1>>;  // a memoryview, which needs no library
 
 inline void require(bool condition, const char* message) {
     if (!condition) throw nb::value_error(message);
 }
 
-// With room for `spare` floats more.
-inline NumpyMatrix new_matrix(size_t rows, size_t columns, size_t spare = 0) {
-    auto* data = new float[std::max<size_t>(1, checked_multiply(rows, columns) + spare)];
+// With room for `spare` floats more than the shape has.
+template <typename Array>
+Array new_array(std::initializer_list<size_t> shape, size_t count, size_t spare) {
+    auto* data = new float[std::max<size_t>(1, count + spare)];
     nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<float*>(p); });
-    return NumpyMatrix(data, {rows, columns}, owner);
+    return Array(data, shape, owner);
 }
+inline NumpyMatrix new_matrix(size_t rows, size_t columns, size_t spare = 0) {
+    return new_array<NumpyMatrix>({rows, columns}, checked_multiply(rows, columns), spare);
+}
+inline PlainBuffer new_buffer(size_t count, size_t spare) { return new_array<PlainBuffer>({count}, count, spare); }
 
 inline std::vector<float> to_vector(const std::optional<FloatVector>& array) {
     if (!array) return {};

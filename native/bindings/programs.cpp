@@ -32,6 +32,8 @@ class InterruptCheck {
     std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+constexpr size_t kSpareLogits = kCacheLine / sizeof(float);  // as Program::run wants
+
 using Sequences = std::vector<std::pair<KVCache*, size_t>>;
 
 std::vector<double> checked(std::vector<double> inverse_frequencies, size_t head_dim) {
@@ -141,14 +143,15 @@ class PyProgram {
     NumpyMatrix run(const std::vector<int32_t>& tokens, const Sequences& sequences,
                     const std::vector<int32_t>& output_rows) {
         check(tokens, sequences, output_rows);
-        NumpyMatrix logits = new_matrix(output_rows.size(), program_.vocabulary(), kCacheLine / sizeof(float));
-        InterruptCheck interrupted;
-        bool finished = false;
-        {
-            nb::gil_scoped_release unlocked;
-            finished = program_.run(tokens, sequences, output_rows, logits.data(), [&] { return interrupted(); });
-        }
-        if (!finished) throw nb::python_error();
+        NumpyMatrix logits = new_matrix(output_rows.size(), program_.vocabulary(), kSpareLogits);
+        run_into(logits.data(), tokens, sequences, output_rows);
+        return logits;
+    }
+    PlainBuffer run_plain(const std::vector<int32_t>& tokens, const Sequences& sequences,
+                          const std::vector<int32_t>& output_rows) {
+        check(tokens, sequences, output_rows);
+        PlainBuffer logits = new_buffer(checked_multiply(output_rows.size(), program_.vocabulary()), kSpareLogits);
+        run_into(logits.data(), tokens, sequences, output_rows);
         return logits;
     }
     std::vector<std::pair<std::string, double>> time_ops(const std::vector<int32_t>& tokens, const Sequences& sequences,
@@ -164,6 +167,16 @@ class PyProgram {
     }
 
   private:
+    void run_into(float* logits, const std::vector<int32_t>& tokens, const Sequences& sequences,
+                  const std::vector<int32_t>& output_rows) {
+        InterruptCheck interrupted;
+        bool finished = false;
+        {
+            nb::gil_scoped_release unlocked;
+            finished = program_.run(tokens, sequences, output_rows, logits, [&] { return interrupted(); });
+        }
+        if (!finished) throw nb::python_error();
+    }
     const View& at(size_t view) const {
         require(view < views_.size(), "no such view");
         return views_[view];
@@ -254,6 +267,8 @@ void bind_programs(nb::module_& m) {
         .def("select_outputs", &PyProgram::select_outputs, "label"_a, "input"_a, "output"_a)
         .def("set_logits", &PyProgram::set_logits, "view"_a)
         .def("run", &PyProgram::run, "tokens"_a, "sequences"_a, "output_rows"_a)
+        .def("run_plain", &PyProgram::run_plain, "tokens"_a, "sequences"_a, "output_rows"_a,
+             "As run(), the logits back to back in a plain buffer: for those who do not need numpy.")
         .def("time_ops", &PyProgram::time_ops, "tokens"_a, "sequences"_a, "output_rows"_a,
              "Run a step and return (label, seconds) of each op.")
         .def("first_non_finite", &PyProgram::first_non_finite, "tokens"_a, "sequences"_a, "output_rows"_a);

@@ -1,6 +1,7 @@
 #include <tuple>
 
 #include "bindings/arrays.hpp"
+#include "bindings/weight_memory.hpp"
 #include "packing/packer.hpp"
 
 using namespace nanobind::literals;
@@ -13,12 +14,6 @@ StorageType storage_named(const std::string& name) {
     require(type.has_value(), "unknown storage type");
     return *type;
 }
-
-// Shared, because packed matrices that lie in it keep it alive.
-struct WeightMemory {
-    explicit WeightMemory(size_t bytes) : memory(std::make_shared<Memory>(bytes, Pages::huge)) {}
-    std::shared_ptr<Memory> memory;
-};
 
 // Whether `arrays` are all that `type` stores of equally many rows of k.
 bool fit(const StorageType& type, const std::vector<StoredArray>& arrays, size_t k) {
@@ -65,6 +60,16 @@ PackResult pack(const WeightMemory& memory, size_t offset,
     return {matrix, std::nullopt};
 }
 
+// What pack() left at `offset`, or a file that was read there.
+std::shared_ptr<PackedMatrix> packed_view(const WeightMemory& memory, size_t offset, const std::string& storage,
+                                          size_t n, size_t k) {
+    require(n > 0 && k > 0, "an empty matrix");
+    const PackedFormat format = storage_named(storage).packed;
+    const size_t bytes = format.matrix_bytes(n, k), available = memory.memory->bytes();
+    require(offset % kCacheLine == 0 && offset <= available && bytes <= available - offset, "weight memory too small");
+    return std::make_shared<PackedMatrix>(format, n, k, memory.memory->data() + offset, memory.memory);
+}
+
 NumpyMatrix decode_rows(const PackedMatrix& matrix, size_t begin, size_t end) {
     require(begin <= end && end <= matrix.n(), "rows out of range");
     NumpyMatrix result = new_matrix(end - begin, matrix.k());
@@ -87,6 +92,8 @@ void bind_weights(nb::module_& m) {
         [](const std::string& storage, size_t n, size_t k) { return storage_named(storage).packed.matrix_bytes(n, k); },
         "storage"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
     m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a);
+    m.def("packed_view", &packed_view, "memory"_a, "offset"_a, "storage"_a, "n"_a, "k"_a,
+          "The matrix of n x k weights of that storage type that lies packed at `offset`.");
     nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);
     nb::class_<PackedMatrix>(m, "PackedMatrix")
         .def_prop_ro("n", &PackedMatrix::n)

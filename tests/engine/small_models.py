@@ -78,7 +78,7 @@ def greedy(model: LLM, ids: Sequence[int], max_tokens: int) -> list[int]:
     answer: list[int] = []
     while len(answer) < max_tokens:
         logits = model.new_session().prefill([*ids, *answer])[0]
-        answer.append(int(logits.argmax()))
+        answer.append(int(np.asarray(logits).argmax()))
         if answer[-1] in model.tokenizer.end_tokens or len(ids) + len(answer) > model.context_length:
             break
     return answer

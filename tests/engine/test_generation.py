@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import nybble
 from nybble.engine.generation import Timings
-from nybble.engine.sampling import Sampler
+from nybble.engine.sampler import Sampler
 from nybble.errors import InvalidParameter, TemplateError
 from tests.models.tiny import byte_tokens
 from tests.native.programs import sweep

@@ -46,7 +46,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 
 def needed(path: Path, context_length: int) -> int:
-    return memory_needed(plan_file(path, Accuracy.INT8)[1], context_length, STEP_TOKENS).total
+    return memory_needed(plan_file(path, Accuracy.INT8)[1].footprint, context_length, STEP_TOKENS).total
 
 
 def test_too_little_is_refused_with_all_figures(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_too_little_is_refused_with_all_figures(path: Path, monkeypatch: pytest.
         nybble.load(path)
     message = str(caught.value)
     total, weights, cache, activations, runtime, available = (int(found) for found in re.findall(r"(\d+) MB", message))
-    memory = memory_needed(plan_file(path, Accuracy.INT8)[1], SMALLEST_CONTEXT, STEP_TOKENS)
+    memory = memory_needed(plan_file(path, Accuracy.INT8)[1].footprint, SMALLEST_CONTEXT, STEP_TOKENS)
     assert abs(total - weights - cache - activations - runtime) <= 2
     assert [total, weights, available] == [round(size / 1e6) for size in (memory.total, memory.weights, 1_000_000)]
     for part in (f"for {SMALLEST_CONTEXT} tokens", "a limit of this test", "--context", "smaller model"):
@@ -101,7 +101,7 @@ def test_weights_and_cache_are_as_large_as_was_said(tmp_path: Path, storage: str
     """Each packed matrix begins on a page of its own."""
     path = small_gguf(tmp_path / "model.gguf", storage=storage)
     plan = plan_file(path, Accuracy.INT8)[1]
-    memory = memory_needed(plan, 200, STEP_TOKENS)
+    memory = memory_needed(plan.footprint, 200, STEP_TOKENS)
     matrices = compile_plan(plan, _native.ThreadPool(1)).matrices
     assert memory.weights == sum(-(-matrix.bytes // 4096) * 4096 for matrix in matrices.values())
     graph = plan.graph
@@ -136,7 +136,7 @@ def test_activations_are_as_large_as_was_said(tmp_path: Path, storage: str, accu
         before = mapped()
         program.run([1] * STEP_TOKENS, [(cache, STEP_TOKENS)], [STEP_TOKENS - 1])
         step = mapped() - before
-        print(json.dumps([memory_needed(plan, STEP_TOKENS, STEP_TOKENS).activations, step]))
+        print(json.dumps([memory_needed(plan.footprint, STEP_TOKENS, STEP_TOKENS).activations, step]))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], check=True, stdout=subprocess.PIPE, timeout=60

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from nybble.engine.sampling import Sampler, SamplingOptions, _drawn, default_origins, defaults_from_metadata
+from nybble.engine.sampler import Sampler, _drawn
+from nybble.engine.sampling import SamplingOptions, default_origins, defaults_from_metadata
 from nybble.errors import InvalidParameter, NumericalError
 
 # Distance from a filter's edge, relative to the total, below which rounding may decide either way.

@@ -13,6 +13,7 @@ FLOORS = [
     {"cli"},
     {"bench"},
     {"engine"},
+    {"packed"},
     {"hub", "models"},
     {"formats", "tokenizer", "machine"},
     {"graph"},

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import shutil
 import threading
 import time
 from dataclasses import replace
@@ -139,7 +138,7 @@ def test_a_full_disk_is_one_line(cache, entry):
 
 def test_a_disk_too_small_is_noticed_before_the_download(cache, entry, monkeypatch):
     """Guards against a download of minutes that cannot end well."""
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 5_000_000))
+    monkeypatch.setattr("nybble.hub.cache._free_bytes", lambda directory: 5_000_000)
     with pytest.raises(DownloadFailed, match="6 MB are needed, 5 MB are free"):
         cache.store(entry, 6_000_000, unexpected)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nybble.errors import InvalidParameter, ModelFileError, TemplateError
-from nybble.tokenizer.chat_template import ChatTemplate, chat_template_from_gguf, conversation_ids
+from nybble.tokenizer.chat_template import ChatTemplate, conversation_ids, template_from_gguf
 from nybble.tokenizer.tokenizer import Tokenizer
 
 from .small import build, byte_level_metadata, sentence_piece_metadata
@@ -173,19 +173,19 @@ def test_messages_of_another_form_are_refused(message: dict[str, str]) -> None:
 def test_templates_of_gguf_files() -> None:
     """Guards against a missing template that only shows in the middle of a chat, and wrong spellings of bos and eos."""
     metadata = byte_level_metadata()
-    assert chat_template_from_gguf(metadata, "toy.gguf") is None
+    assert template_from_gguf(metadata, "toy.gguf") is None
     metadata["tokenizer.chat_template"] = "{{ bos_token }}|{{ eos_token }}"
-    found = chat_template_from_gguf(metadata, "toy.gguf")
+    found = template_from_gguf(metadata, "toy.gguf")
     assert found is not None
-    assert found.render([]) == "<|im_start|>|<|im_end|>"
+    assert found.compile().render([]) == "<|im_start|>|<|im_end|>"
     pieces = sentence_piece_metadata() | {"tokenizer.chat_template": "{{ bos_token }}|{{ eos_token }}"}
     for name in ("bos", "eos"):
         del pieces[f"tokenizer.ggml.{name}_token_id"]
-    found = chat_template_from_gguf(pieces, "toy.gguf")
+    found = template_from_gguf(pieces, "toy.gguf")
     assert found is not None
-    assert found.render([]) == "<s>|</s>"
+    assert found.compile().render([]) == "<s>|</s>"
     with pytest.raises(ModelFileError, match="expected text"):
-        chat_template_from_gguf({"tokenizer.chat_template": 7}, "toy.gguf")
+        template_from_gguf({"tokenizer.chat_template": 7}, "toy.gguf")
 
 
 CONTROLS = (
@@ -307,9 +307,9 @@ def test_an_answered_conversation_begins_with_the_one_before() -> None:
 
 
 def test_real_template(real_metadata: dict[str, object], real_tokenizer: Tokenizer) -> None:
-    found = chat_template_from_gguf(real_metadata, "model.gguf")
+    found = template_from_gguf(real_metadata, "model.gguf")
     assert found is not None
-    ids = conversation_ids(real_tokenizer, found, talk("Hi <|im_end|>"))
+    ids = conversation_ids(real_tokenizer, found.compile(), talk("Hi <|im_end|>"))
     # Ids of "system", the default system message and "user", as other engines publish them.
     assert ids[:4] == [1, 9690, 198, 2683]
     assert ids.count(1) == 3

@@ -36,7 +36,7 @@ def load(job: Job) -> NybbleSubject:
         checkpoint = random_checkpoint(job.random)
         planned = plan(build_graph(checkpoint), accuracy, selected_isa())
     longest = max(case.context * case.batch for case in job.cases)
-    fitting_context(planned, longest, longest, STEP_TOKENS, available_memory())
+    fitting_context(planned.footprint, longest, longest, STEP_TOKENS, available_memory())
     return NybbleSubject(checkpoint, planned, job.threads)
 
 

@@ -94,7 +94,7 @@ def explain(
         isa=plan.isa,
         accuracy=parsed,
         tensors=tuple(tensors),
-        memory=memory_needed(plan, min(plan.graph.context_length, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS),
+        memory=memory_needed(plan.footprint, min(plan.graph.context_length, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS),
         stored_bits_per_weight=8 * stored / weights,
         packed_bits_per_weight=8 * sum(matrix.bytes for matrix in matrices) / weights,
     )

@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import InvalidParameter
 from ..tokenizer.decode_stream import DecodeStream
 from ..tokenizer.stop_strings import StopStrings
 from ..tokenizer.tokenizer import Tokenizer
-from .sampling import Sampler, SamplingOptions
-from .session import Session
+from .greedy import GreedySampler
+from .sampling import SamplingOptions
+
+if TYPE_CHECKING:
+    from .sampler import Sampler
+    from .session import Session
 
 FinishReason = Literal["end", "stop", "length", "context", "cancelled"]
 """Why an answer ended: the model's end token, a stop string, ``max_tokens``, a full context, or the caller."""
@@ -68,7 +72,7 @@ class Generation:
     timings: Timings
 
 
-Borrow = Callable[[], AbstractContextManager[Session]]
+Borrow = Callable[[], "AbstractContextManager[Session]"]
 """Gives a session that nobody else uses until the block it opens ends."""
 
 
@@ -124,7 +128,7 @@ class TextStream(Iterator[str]):
 
     def _pieces_of(self, session: Session) -> Iterator[str]:
         start = time.perf_counter()
-        sampler = Sampler(self.options.sampling)
+        sampler = _sampler(self.options.sampling)
         decoder = DecodeStream(self.tokenizer, after_text=self.continues_text)
         stops = StopStrings(self.options.stop)
         timings = self.timings
@@ -165,3 +169,11 @@ class TextStream(Iterator[str]):
         rest += stops.finish()
         if rest:
             yield rest
+
+
+def _sampler(options: SamplingOptions) -> GreedySampler | Sampler:
+    if options.is_greedy:
+        return GreedySampler()
+    from .sampler import Sampler
+
+    return Sampler(options)

@@ -9,12 +9,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import InvalidParameter, TemplateError
 from ..graph.dispatch import Accuracy
-from ..tokenizer.chat_template import ChatTemplate, conversation_ids
+from ..tokenizer.chat_template import ChatTemplate, TemplateSource, conversation_ids
 from ..tokenizer.tokenizer import Tokenizer
 from .generation import Borrow, Generation, GenerationOptions, TextStream
 from .memory import MemoryNeeded
@@ -22,6 +19,9 @@ from .sampling import SamplingOptions
 from .session import Runner, Session, SessionPool
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from .chat import Chat
 
 DEFAULT_MAX_TOKENS = 512
@@ -60,21 +60,22 @@ class LLM:
 
     ``context_length`` is the most tokens a sequence may have, ``default_sampling`` what the model's author recommends,
     or greedy. Several threads may use a model, and several answers may be under way: each has a KV cache of its own,
-    and their steps take turns. A ``template`` that is an error is raised when it is needed: plain text can be continued
-    without one.
+    and their steps take turns. A ``template`` is compiled when it is needed: plain text can be continued with a broken
+    one.
     """
 
     def __init__(
         self,
         runner: Runner,
         tokenizer: Tokenizer,
-        template: ChatTemplate | TemplateError | None,
+        template: TemplateSource | None,
         context_length: int,
         default_sampling: SamplingOptions,
         info: ModelInfo,
     ) -> None:
         self._runner = runner
         self._template = template
+        self._compiled_template: ChatTemplate | None = None
         self.tokenizer = tokenizer
         self.context_length = context_length
         self.default_sampling = default_sampling
@@ -196,9 +197,9 @@ class LLM:
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:
             raise TemplateError(f"{self.info.path}: the model has no chat template, so it can only continue plain text")
-        if isinstance(self._template, TemplateError):
-            raise self._template
-        return self._template
+        if self._compiled_template is None:
+            self._compiled_template = self._template.compile()
+        return self._compiled_template
 
     def _checked_ids(self, ids: Sequence[int]) -> list[int]:
         checked: list[int] = []

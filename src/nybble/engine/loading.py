@@ -5,30 +5,36 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import _native
-from ..errors import InvalidParameter, TemplateError
-from ..formats.checkpoint import Checkpoint
-from ..formats.open import open_checkpoint
-from ..graph.compile import compile_plan
+from ..errors import DownloadFailed, InvalidParameter
+from ..formats.file_identity import identify
 from ..graph.dispatch import Accuracy, selected_isa
-from ..graph.plan import Plan, plan
+from ..graph.footprint import Footprint
 from ..hub.resolve import resolve
 from ..machine.cpus import allowed_cpus
 from ..machine.memory import available_memory
-from ..models.build import build_graph
-from ..tokenizer.chat_template import ChatTemplate, chat_template_from_gguf
-from ..tokenizer.gguf_tokenizer import tokenizer_from_gguf
+from ..packed.entry import BrokenEntry
+from ..packed.store import PackedStore, Source
+from ..tokenizer.chat_template import template_from_gguf
 from .llm import LLM, ModelInfo
-from .memory import fitting_context
+from .memory import MemoryNeeded, fitting_context
 from .sampling import default_origins, defaults_from_metadata
 from .session import STEP_TOKENS, Runner
+from .stored_model import ModelFacts, restore_facts, restore_program
+from .stored_model import store as store_model
 
 if TYPE_CHECKING:
+    import logging
+
+    from ..formats.checkpoint import Checkpoint
+    from ..graph.plan import Plan
     from ..hub.progress import Progress
+
+SMALLEST_STORED_BYTES = 8 << 20
+"""Less than this is packed sooner than it is found."""
 
 LONGEST_DEFAULT_CONTEXT = 8192
 """A model that allows more gets this much unless asked for more: the KV cache is reserved for all of it."""
@@ -65,6 +71,11 @@ def load(
 
 def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
     """Open a model file and decide what it will become here, without packing anything."""
+    # Imported only now: what the packed cache holds needs none of it.
+    from ..formats.open import open_checkpoint
+    from ..graph.plan import plan
+    from ..models.build import build_graph
+
     checkpoint = open_checkpoint(path)
     return checkpoint, plan(build_graph(checkpoint), accuracy, selected_isa())
 
@@ -77,17 +88,75 @@ def _load_file(
     progress: Progress | None,
 ) -> LLM:
     start = time.perf_counter()
-    checkpoint, planned = plan_file(path, accuracy)
-    limit = planned.graph.context_length
-    if context_length is not None and context_length > limit:
-        raise InvalidParameter(f"context_length is {context_length}; this model takes from 1 to {limit} tokens")
-    memory = fitting_context(
-        planned, context_length, min(limit, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS, available_memory()
+    store, options = _packed_store(), f"{accuracy.value}-{selected_isa()}"
+    loaded = store and _from_cache(store, path, options, threads, context_length)
+    if not loaded:
+        loaded = _from_model(store, path, options, threads, context_length, accuracy, progress)
+    program, facts, memory = loaded
+    shape = facts.footprint
+    runner = Runner(program, shape.layers, shape.kv_heads, shape.head_dim, shape.vocabulary, threading.Lock())
+    info = ModelInfo(
+        path=path,
+        architecture=facts.architecture,
+        isa=facts.isa,
+        accuracy=accuracy,
+        threads=threads,
+        memory=memory,
+        load_seconds=time.perf_counter() - start,
+        sampling_origins=facts.origins,
     )
+    return LLM(runner, facts.tokenizer, facts.template, memory.context_length, facts.sampling, info)
+
+
+Loaded = tuple[_native.Program, ModelFacts, MemoryNeeded]
+
+
+def _from_cache(
+    store: PackedStore, path: Path, options: str, threads: int, context_length: int | None
+) -> Loaded | None:
+    """The model as an earlier start packed it; None if there is no such thing that is whole."""
+    entry = store.find(path, options, threads)
+    if entry is None:
+        return None
+    try:
+        facts = restore_facts(entry, path)
+        memory = _fitting(facts.footprint, facts.context_limit, context_length)
+        return restore_program(entry, facts, _native.ThreadPool(threads)), facts, memory
+    except BrokenEntry as problem:
+        _log().warning("the packed cache had to be made again for %s: its entry %s", path, problem)
+        store.discard(path, options)
+        return None
+
+
+def _from_model(
+    store: PackedStore | None,
+    path: Path,
+    options: str,
+    threads: int,
+    context_length: int | None,
+    accuracy: Accuracy,
+    progress: Progress | None,
+) -> Loaded:
+    """The model packed from its files, and stored for the next start."""
+    from ..graph.compile import compile_plan
+    from ..tokenizer.gguf_tokenizer import tokenizer_from_gguf
+
+    checkpoint, planned = plan_file(path, accuracy)
+    source = Source(identify(path), checkpoint.files)
+    graph = planned.graph
+    memory = _fitting(planned.footprint, graph.context_length, context_length)
     metadata, file = checkpoint.metadata, str(path)
-    architecture, release = checkpoint.architecture, checkpoint.release
-    tokenizer, template = tokenizer_from_gguf(metadata, file), _template(metadata, file)
-    sampling, origins = defaults_from_metadata(metadata), default_origins(metadata)
+    facts = ModelFacts(
+        architecture=checkpoint.architecture,
+        isa=planned.isa,
+        footprint=planned.footprint,
+        context_limit=graph.context_length,
+        tokenizer=tokenizer_from_gguf(metadata, file),
+        template=template_from_gguf(metadata, file),
+        sampling=defaults_from_metadata(metadata),
+        origins=default_origins(metadata),
+    )
+    release = checkpoint.release
     del checkpoint, metadata  # a vocabulary's worth of strings, before the weights take their memory
     packed, total = 0, sum(matrix.bytes for matrix in planned.matrices.values())
 
@@ -97,27 +166,36 @@ def _load_file(
         if progress is not None:
             progress(f"packing the weights of {path.name}", packed, total)
 
-    program = compile_plan(planned, _native.ThreadPool(threads), release, report).program
-    graph = planned.graph
-    runner = Runner(program, graph.layers, graph.kv_heads, graph.head_dim, graph.vocabulary, threading.Lock())
-    info = ModelInfo(
-        path=path,
-        architecture=architecture,
-        isa=planned.isa,
-        accuracy=accuracy,
-        threads=threads,
-        memory=memory,
-        load_seconds=time.perf_counter() - start,
-        sampling_origins=origins,
-    )
-    return LLM(runner, tokenizer, template, memory.context_length, sampling, info)
+    compiled = compile_plan(planned, _native.ThreadPool(threads), release, report)
+    if store is not None and source.files and planned.weight_bytes >= SMALLEST_STORED_BYTES:
+
+        def write(descriptor: int) -> None:
+            store_model(descriptor, facts, planned, compiled, model=os.path.realpath(path), options=options)
+
+        try:
+            store.save(source, options, planned.weight_bytes, write)
+        except OSError as problem:  # a cache that cannot be written is no reason not to answer
+            _log().info("the packed weights of %s were not stored: %s", path, problem)
+    return compiled.program, facts, memory
 
 
-def _template(metadata: Mapping[str, object], file: str) -> ChatTemplate | TemplateError | None:
+def _fitting(model: Footprint, limit: int, context_length: int | None) -> MemoryNeeded:
+    if context_length is not None and context_length > limit:
+        raise InvalidParameter(f"context_length is {context_length}; this model takes from 1 to {limit} tokens")
+    return fitting_context(model, context_length, min(limit, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS, available_memory())
+
+
+def _packed_store() -> PackedStore | None:
     try:
-        return chat_template_from_gguf(metadata, file)
-    except TemplateError as error:
-        return error  # the model can still continue plain text
+        return PackedStore()
+    except DownloadFailed:  # nowhere to keep anything
+        return None
+
+
+def _log() -> logging.Logger:
+    import logging
+
+    return logging.getLogger(__name__)
 
 
 def _check_context_length(context_length: int | None) -> None:

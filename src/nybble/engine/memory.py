@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from .. import _native
 from ..errors import InsufficientMemory
-from ..graph.plan import Plan
-from ..graph.slots import assign_slots
+from ..graph.footprint import Footprint
 from ..machine.memory import MemoryAvailable
 
 RUNTIME_BYTES = 60 << 20
@@ -36,28 +35,24 @@ class MemoryNeeded:
         return self.weights + self.kv_cache + self.activations + self.runtime
 
 
-def memory_needed(plan: Plan, context_length: int, step_tokens: int) -> MemoryNeeded:
-    """What ``plan`` takes with one sequence of ``context_length`` and steps of up to ``step_tokens`` tokens."""
-    graph = plan.graph
-    activations = sum(
-        _native.slot_bytes(shape.width, shape.per_output, shape.block, step_tokens, 1)
-        for shape in assign_slots(graph).shapes
-    )
-    kv_cache = _native.KVCache.bytes_for(graph.layers, graph.kv_heads, graph.head_dim, context_length)
-    runtime = RUNTIME_BYTES + TOKEN_BYTES * graph.vocabulary
-    return MemoryNeeded(plan.weight_bytes, kv_cache, activations, runtime, context_length)
+def memory_needed(model: Footprint, context_length: int, step_tokens: int) -> MemoryNeeded:
+    """What ``model`` takes with one sequence of ``context_length`` and steps of up to ``step_tokens`` tokens."""
+    activations = sum(_native.slot_bytes(*slot, step_tokens, 1) for slot in model.slots)
+    kv_cache = _native.KVCache.bytes_for(model.layers, model.kv_heads, model.head_dim, context_length)
+    runtime = RUNTIME_BYTES + TOKEN_BYTES * model.vocabulary
+    return MemoryNeeded(model.weight_bytes, kv_cache, activations, runtime, context_length)
 
 
 def fitting_context(
-    plan: Plan, requested: int | None, default: int, step_tokens: int, available: MemoryAvailable
+    model: Footprint, requested: int | None, default: int, step_tokens: int, available: MemoryAvailable
 ) -> MemoryNeeded:
     """The memory for ``requested`` tokens of context, or for ``default``, halved until it fits, when None.
 
     Raises :class:`InsufficientMemory` with all figures when it does not fit.
     """
-    needed = memory_needed(plan, default if requested is None else requested, step_tokens)
+    needed = memory_needed(model, default if requested is None else requested, step_tokens)
     while requested is None and needed.total > available.bytes and needed.context_length // 2 >= SMALLEST_CONTEXT:
-        needed = memory_needed(plan, needed.context_length // 2, step_tokens)
+        needed = memory_needed(model, needed.context_length // 2, step_tokens)
     if needed.total > available.bytes:
         raise InsufficientMemory(
             f"this needs {_mb(needed.total)} (weights {_mb(needed.weights)}, KV cache {_mb(needed.kv_cache)} for "

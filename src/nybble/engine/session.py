@@ -6,13 +6,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from .. import _native
 from ..errors import ContextOverflow, InvalidParameter, NumericalError
-from .sampling import BEST_ISA
+from .greedy import highest_logit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 STEP_TOKENS = 512
 """Most tokens of a prompt computed in one step: enough to reuse each weight, little enough memory."""
@@ -60,9 +62,9 @@ class Session:
         """Whether no further token can be computed."""
         return len(self._ids) == self.context_length
 
-    def prefill(self, ids: Sequence[int]) -> tuple[NDArray[np.float32], int]:
-        """Make ``ids`` (at least one) the sequence. Returns the last token's logits (vocabulary,) and how many tokens
-        of the beginning were reused from what was there before.
+    def prefill(self, ids: Sequence[int]) -> tuple[memoryview, int]:
+        """Make ``ids`` (at least one) the sequence. Returns the last token's logits, fp32 (vocabulary,), and how many
+        tokens of the beginning were reused from what was there before.
 
         Interrupted or failed, the sequence is left shorter but valid. Raises :class:`ContextOverflow`,
         :class:`NumericalError`; :class:`InvalidParameter` for no tokens.
@@ -70,31 +72,33 @@ class Session:
         self._check_length(ids)
         reused = min(common_prefix(self._ids, ids), len(ids) - 1)
         del self._ids[reused:]
-        logits = np.empty(0, np.float32)
+        logits = memoryview(b"")
         for begin in range(reused, len(ids), STEP_TOKENS):
             chunk = list(ids[begin : begin + STEP_TOKENS])
             outputs = [len(chunk) - 1] if begin + STEP_TOKENS >= len(ids) else []
             logits = self._step(chunk, outputs)
-        return logits[0], reused
+        return logits, reused
 
-    def decode(self, token: int) -> NDArray[np.float32]:
-        """Append ``token`` and return its logits (vocabulary,). Raises :class:`ContextOverflow` when full."""
+    def decode(self, token: int) -> memoryview:
+        """Append ``token`` and return its logits, fp32 (vocabulary,). Raises :class:`ContextOverflow` when full."""
         if self.is_full:
             raise ContextOverflow(self.context_length + 1, self.context_length)
-        logits: NDArray[np.float32] = self._step([token], [0])[0]
-        return logits
+        return self._step([token], [0])
 
     def all_logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Make ``ids`` the sequence, computed from the start; the logits of every token, (len(ids), vocabulary).
 
         Raises as :meth:`prefill`.
         """
+        import numpy as np
+
         self._check_length(ids)
         del self._ids[:]
         logits = np.empty((len(ids), self._runner.vocabulary), np.float32)
         for begin in range(0, len(ids), LOGITS_STEP_TOKENS):
             chunk = list(ids[begin : begin + LOGITS_STEP_TOKENS])
-            logits[begin : begin + len(chunk)] = self._step(chunk, list(range(len(chunk))))
+            step = np.frombuffer(self._step(chunk, list(range(len(chunk)))), np.float32)
+            logits[begin : begin + len(chunk)] = step.reshape(len(chunk), -1)
         return logits
 
     def _check_length(self, ids: Sequence[int]) -> None:
@@ -103,12 +107,14 @@ class Session:
         if len(ids) > self.context_length:
             raise ContextOverflow(len(ids), self.context_length)
 
-    def _step(self, chunk: list[int], outputs: list[int]) -> NDArray[np.float32]:
+    def _step(self, chunk: list[int], outputs: list[int]) -> memoryview:
+        """The logits of ``outputs``, back to back."""
         self._cache.truncate(len(self._ids))
         with self._runner.lock:
-            logits = self._runner.program.run(chunk, [(self._cache, len(chunk))], outputs)
+            logits = self._runner.program.run_plain(chunk, [(self._cache, len(chunk))], outputs)
         self._ids.extend(chunk)
-        if any(_native.highest_logit(BEST_ISA, row) is None for row in logits):
+        width = self._runner.vocabulary
+        if any(highest_logit(logits[at : at + width]) is None for at in range(0, len(logits), width)):
             ids = list(self._ids)
             del self._ids[:]
             raise NumericalError(
@@ -125,7 +131,7 @@ class Session:
             with self._runner.lock:
                 if label := self._runner.program.first_non_finite(*step):
                     return label
-                self._runner.program.run(*step)
+                self._runner.program.run_plain(*step)
         return "no op when computed again"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..quant.tensor import Tensor
+from .file_identity import FileIdentity
 
 MetadataValue = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
 
@@ -18,6 +19,7 @@ class Checkpoint:
     ``metadata`` uses GGUF's keys (``general.architecture``, ``llama.block_count``, ``tokenizer.ggml.tokens``).
     ``tensors`` uses GGUF's names (``blk.0.attn_q.weight``). Nothing is decoded yet.
     ``release`` tells the operating system that no page of the file is needed in memory at the moment.
+    ``files`` are all that were read; none if what was read has no file.
     """
 
     path: Path
@@ -25,6 +27,7 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     file_bytes: int
     release: Callable[[], None] = field(default=lambda: None)
+    files: tuple[FileIdentity, ...] = ()
 
     @property
     def architecture(self) -> str:

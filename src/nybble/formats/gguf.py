@@ -46,4 +46,5 @@ def read_gguf(mapped: MappedFile) -> Checkpoint:
         for file in files:
             file.release()
 
-    return Checkpoint(mapped.path, metadata, all_tensors(shards), sum(file.size for file in files), release)
+    size, identities = sum(file.size for file in files), tuple(file.identity for file in files)
+    return Checkpoint(mapped.path, metadata, all_tensors(shards), size, release, identities)

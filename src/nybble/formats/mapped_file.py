@@ -8,14 +8,15 @@ import stat
 from pathlib import Path
 
 from ..errors import ModelFileError
+from .file_identity import identify
 
 
 class MappedFile:
     """A regular file, mapped whole.
 
-    ``data`` is its bytes as a read-only memoryview. The mapping lives as long as anything views it, so tensors stay
-    valid after this object is gone. The file is opened once: its size is taken from the open descriptor, the length of
-    the mapping is that size, and readers check every extent against it.
+    ``data`` is its bytes as a read-only memoryview, ``identity`` tells this file from any other. The mapping lives as
+    long as anything views it, so tensors stay valid after this object is gone. The file is opened once: its size is
+    taken from the open descriptor, the length of the mapping is that size, and readers check every extent against it.
 
     What remains: if another process cuts the file while it is mapped, touching a page past the new end raises SIGBUS
     and ends the process. No check can close that window: replace model files by renaming, never by writing over them.
@@ -24,7 +25,7 @@ class MappedFile:
     file maps to no bytes.
     """
 
-    __slots__ = ("_map", "data", "path")
+    __slots__ = ("_map", "data", "identity", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,6 +38,7 @@ class MappedFile:
                     raise ModelFileError(path, "", "is a directory; give the model file inside it")
                 if not stat.S_ISREG(status.st_mode):
                     raise ModelFileError(path, "", "is not a regular file")
+                self.identity = identify(path, status)
                 self._map = (
                     mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ) if status.st_size > 0 else None
                 )

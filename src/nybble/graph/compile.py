@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +27,18 @@ from .ops import (
     SwiGLU,
 )
 from .plan import Plan, Weights
+from .recording import ProgramRecorder
 from .slots import assign_slots
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:
-    """A native program and the packed matrices it reads."""
+    """A native program, the packed matrices it reads, the memory these lie in, and what the program was told."""
 
     program: _native.Program
     matrices: dict[Weights, _native.PackedMatrix]
+    memory: _native.WeightMemory
+    recording: ProgramRecorder
 
 
 def compile_plan(
@@ -48,7 +52,8 @@ def compile_plan(
     ``release`` is called whenever tensors have been read, so that the file's pages can be given back; ``progress`` with
     the bytes of each packed matrix. Raises :class:`ModelFileError` for a scale that is not finite, MemoryError.
     """
-    matrices = pack_matrices(plan, threads, release, progress)
+    memory = _native.WeightMemory(plan.weight_bytes)
+    matrices = pack_matrices(plan, memory, threads, release, progress)
     graph = plan.graph
     program = _native.Program(
         threads,
@@ -59,22 +64,23 @@ def compile_plan(
         graph.head_dim,
         graph.inverse_frequencies.tolist(),
     )
-    writer = _ProgramWriter(plan, program, matrices)
+    recorder = ProgramRecorder(program, list(matrices.values()))
+    writer = _ProgramWriter(plan, cast(_native.Program, recorder), matrices)
     for op in graph.ops:
         writer.write(op)
         release()  # a small norm weight maps megabytes of the file around it
-    program.set_logits(writer.views[graph.logits])
-    return CompiledModel(program, matrices)
+    writer.program.set_logits(writer.views[graph.logits])
+    return CompiledModel(program, matrices, memory, recorder)
 
 
 def pack_matrices(
     plan: Plan,
+    memory: _native.WeightMemory,
     threads: _native.ThreadPool,
     release: Callable[[], None],
     progress: Callable[[int], None],
 ) -> dict[Weights, _native.PackedMatrix]:
-    """Pack every stack of weights of ``plan`` into one block of memory, in the order a step reads them."""
-    memory = _native.WeightMemory(plan.weight_bytes)
+    """Pack every stack of weights of ``plan`` into ``memory``, in the order a step reads them."""
     packed: dict[Weights, _native.PackedMatrix] = {}
     for stack, planned in plan.matrices.items():
         tensors = [plan.graph.tensors[name] for name in stack]

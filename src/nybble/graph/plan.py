@@ -9,9 +9,11 @@ from .. import _native
 from ..errors import UnsupportedFeature
 from ..quant.tensor import Tensor
 from .dispatch import Accuracy, Choice, choose_linear_kernel
+from .footprint import Footprint
 from .graph import Graph
 from .ops import Embed, KVAppend, Linear, Rope
 from .passes.lower import lower
+from .slots import assign_slots
 
 Weights = tuple[str, ...]
 """Names of the tensors stacked in one packed matrix."""
@@ -48,6 +50,14 @@ class Plan:
     def weight_bytes(self) -> int:
         """Bytes of all packed matrices."""
         return sum(_aligned(matrix.bytes) for matrix in self.matrices.values())
+
+    @property
+    def footprint(self) -> Footprint:
+        """What decides how much memory the model takes."""
+        graph = self.graph
+        slots = tuple((shape.width, shape.per_output, shape.block) for shape in assign_slots(graph).shapes)
+        heads = (graph.layers, graph.kv_heads, graph.head_dim)
+        return Footprint(self.weight_bytes, *heads, graph.vocabulary, slots)
 
 
 def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:

@@ -11,8 +11,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -89,6 +87,10 @@ class ModelCache:
             home = self.location(entry).parent
             home.mkdir(parents=True, exist_ok=True)
             self._require_space(space)
+            # Only now: they import a dozen modules that a start without a download does not need.
+            import shutil
+            import tempfile
+
             workspace = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=home.parent))
             try:
                 fetched = fetch(workspace)
@@ -102,17 +104,21 @@ class ModelCache:
         home = self.directory / "models" / name
         if not home.is_dir():
             return False
+        import shutil
+
         with self._disk_errors(0), self._locked(name, None):
             shutil.rmtree(home)
         return True
 
     def _remove_partial(self, name: str) -> None:
         """Clear what killed runs left. Under the model's lock nobody alive owns any of it."""
+        import shutil
+
         for leftover in (self.directory / "models" / name).glob(f"{_PARTIAL}*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
     def _require_space(self, space: int) -> None:
-        if shutil.disk_usage(self.directory).free < space:
+        if _free_bytes(self.directory) < space:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     @contextlib.contextmanager
@@ -155,7 +161,7 @@ class ModelCache:
 
     def _free(self) -> str:
         try:
-            return _megabytes(shutil.disk_usage(self.directory).free)
+            return _megabytes(_free_bytes(self.directory))
         except OSError:
             return "none"
 
@@ -186,6 +192,11 @@ def _publish(partial: Path, final: Path) -> Path:
     finally:
         os.close(descriptor)
     return final
+
+
+def _free_bytes(directory: Path) -> int:
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize
 
 
 def _megabytes(count: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import partial
 from pathlib import Path
 
@@ -84,6 +83,8 @@ def _printable(path: Path) -> str:
 
 
 def _catalogue_answer(name: str, catalogue: Catalogue) -> str:
+    import difflib
+
     known = sorted(catalogue.entries)
     close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     if close:

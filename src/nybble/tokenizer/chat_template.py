@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InvalidParameter, ModelFileError, TemplateError
 from .control_tokens import ControlTokens
@@ -22,6 +22,19 @@ _FRAME_NAME = "<template>"
 
 _MARKER_CHARACTERS = range(0xFDD0, 0xFDF0)
 """Noncharacters: Unicode keeps them for use inside programs."""
+
+
+class TemplateSource(NamedTuple):
+    """A template not compiled yet, which takes a while: see :class:`ChatTemplate`."""
+
+    source: str
+    bos: str
+    eos: str
+    file: str
+
+    def compile(self) -> ChatTemplate:
+        """Compile it. Raises TemplateError."""
+        return ChatTemplate(self.source, bos=self.bos, eos=self.eos, file=self.file)
 
 
 class ChatTemplate:
@@ -75,11 +88,8 @@ class ChatTemplate:
         return TemplateError(f"{self._file}: tokenizer.chat_template: {problem}; {_HINT}")
 
 
-def chat_template_from_gguf(metadata: Mapping[str, object], file: str) -> ChatTemplate | None:
-    """The template of a GGUF file, None if it has none.
-
-    Raises TemplateError if it cannot be compiled, ModelFileError if the tokens it needs are malformed.
-    """
+def template_from_gguf(metadata: Mapping[str, object], file: str) -> TemplateSource | None:
+    """The template of a GGUF file, None if it has none. Raises ModelFileError if the tokens it needs are malformed."""
     source = metadata.get("tokenizer.chat_template")
     if source is None or source == "":
         return None
@@ -87,12 +97,8 @@ def chat_template_from_gguf(metadata: Mapping[str, object], file: str) -> ChatTe
         raise ModelFileError(file, "tokenizer.chat_template", f"is a {type(source).__name__}; expected text")
     tokens = read_list(metadata, "tokenizer.ggml.tokens", file, str) or []
     beginning, end = (read_special_id(metadata, name, file, len(tokens)) for name in ("bos", "eos"))
-    return ChatTemplate(
-        source,
-        bos="" if beginning is None else tokens[beginning],
-        eos="" if end is None else tokens[end],
-        file=file,
-    )
+    bos, eos = ("" if token is None else tokens[token] for token in (beginning, end))
+    return TemplateSource(source, bos, eos, file)
 
 
 def conversation_ids(

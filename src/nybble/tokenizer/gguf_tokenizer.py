@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..errors import ModelFileError, UnsupportedFeature
-from .byte_level import ByteLevelCodec
+from .byte_level import byte_level_from_gguf
 from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from .sentence_piece import SentencePieceCodec
 from .tokenizer import Tokenizer
@@ -29,7 +29,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, object], file: str) -> Tokenizer:
     if model == "gpt2":
         rules = _pre_tokenizer(metadata, file)
         vocabulary = vocabulary_from_gguf(metadata, file, adds_beginning_of_sequence=rules.adds_beginning_of_sequence)
-        return Tokenizer(vocabulary, ByteLevelCodec(vocabulary, metadata, rules))
+        return Tokenizer(vocabulary, byte_level_from_gguf(vocabulary, metadata, rules))
     if model == "llama":
         vocabulary = vocabulary_from_gguf(metadata, file, adds_beginning_of_sequence=True)
         return Tokenizer(vocabulary, SentencePieceCodec(vocabulary, metadata))

@@ -33,8 +33,8 @@ class Tokenizer:
     """The tokeniser of one model. Control tokens come from ids only: spelled out in text, they stay text."""
 
     def __init__(self, vocabulary: Vocabulary, codec: TextCodec) -> None:
-        self._vocabulary = vocabulary
-        self._codec = codec
+        self.vocabulary_facts = vocabulary
+        self.codec = codec
         self.vocabulary = len(vocabulary.tokens)
         """Number of tokens; ids run from 0 to one less."""
         self.beginning_of_sequence = vocabulary.beginning_of_sequence
@@ -70,7 +70,7 @@ class Tokenizer:
                 opens_segment = True
             elif segment:
                 try:
-                    ids.extend(self._codec.encode(segment, opens_segment=opens_segment))
+                    ids.extend(self.codec.encode(segment, opens_segment=opens_segment))
                 except UnicodeEncodeError as error:
                     raise InvalidParameter(f"the text is not valid Unicode: {error.reason} at {error.start}") from None
                 opens_segment = False
@@ -90,14 +90,14 @@ class Tokenizer:
 
     def token_text(self, token: int) -> str:
         """The token as the vocabulary spells it. Raises InvalidParameter for ids outside the vocabulary."""
-        return self._vocabulary.tokens[self._checked(token)]
+        return self.vocabulary_facts.tokens[self._checked(token)]
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes a token adds to the text, perhaps part of a character; none for control tokens.
 
         Raises InvalidParameter for ids outside the vocabulary.
         """
-        return b"" if self._vocabulary.is_silent(self._checked(token)) else self._codec.token_bytes(token)
+        return b"" if self.vocabulary_facts.is_silent(self._checked(token)) else self.codec.token_bytes(token)
 
     def _checked(self, token: int) -> int:
         if not 0 <= token < self.vocabulary:

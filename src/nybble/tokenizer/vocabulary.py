@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -73,8 +73,8 @@ class Vocabulary:
     """
 
     file: str
-    tokens: list[str]
-    types: list[int]
+    tokens: Sequence[str]
+    types: Sequence[int]
     control: dict[str, int]
     user_defined: dict[str, int]
     beginning_of_sequence: int | None
@@ -183,7 +183,7 @@ def _mark_forgotten_control_tokens(tokens: list[str], types: list[int]) -> None:
         types[tokens.index(text)] = TokenType.CONTROL
 
 
-def _special(types: list[int]) -> list[int]:
+def _special(types: Sequence[int]) -> list[int]:
     """Ids of the tokens that are not normal, in a pass that costs little at each start."""
     return [token for token, kind in enumerate(types) if kind != _NORMAL]
 
