@@ -12,7 +12,8 @@ from typer.main import get_command
 
 from nybble import __version__
 from nybble.cli import app as application
-from nybble.cli import bench, chat, explain, models, options, patch, probe, run
+from nybble.cli import bench, cache, chat, explain, models, patch, probe, run
+from nybble.cli.answering import answer_parameters
 from nybble.engine.llm import DEFAULT_MAX_TOKENS
 from nybble.engine.loading import LONGEST_DEFAULT_CONTEXT
 from nybble.graph.dispatch import Accuracy
@@ -25,6 +26,9 @@ EXAMPLES = {
     ("models",): models.EXAMPLES,
     ("models", "fetch"): models.FETCH_EXAMPLES,
     ("models", "remove"): models.REMOVE_EXAMPLES,
+    ("cache",): cache.EXAMPLES,
+    ("cache", "ls"): cache.LIST_EXAMPLES,
+    ("cache", "rm"): cache.REMOVE_EXAMPLES,
     ("explain",): explain.EXAMPLES,
     ("patch",): patch.EXAMPLES,
     ("probe",): probe.EXAMPLES,
@@ -72,7 +76,7 @@ def test_defaults_in_help_are_true(nybble: Nybble) -> None:
     assert f"If missing: {DEFAULT_MAX_TOKENS}." in text
     assert f"at most {LONGEST_DEFAULT_CONTEXT}." in text
     assert f"--accuracy {'|'.join(accuracy.value for accuracy in Accuracy)} " in text
-    assert options.answer_parameters(None, None) == {"max_tokens": DEFAULT_MAX_TOKENS, "stop": ()}
+    assert answer_parameters(None, None) == {"max_tokens": DEFAULT_MAX_TOKENS, "stop": ()}
 
 
 @pytest.mark.parametrize("code", ["import nybble", "from nybble.cli.main import main; main(['--help'])"])

@@ -51,7 +51,7 @@ def needed(path: Path, context_length: int) -> int:
 
 def test_too_little_is_refused_with_all_figures(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And before anything is packed."""
-    monkeypatch.setattr(loading, "compile_plan", lambda *arguments: pytest.fail("packed"))
+    monkeypatch.setattr("nybble.graph.compile.compile_plan", lambda *arguments: pytest.fail("packed"))
     offer(monkeypatch, 1_000_000)
     with pytest.raises(InsufficientMemory) as caught:
         nybble.load(path)

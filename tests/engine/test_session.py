@@ -83,12 +83,12 @@ class CountingProgram:
         self.error = error
         self.steps: list[int] = []
 
-    def run(self, tokens: Sequence[int], *rest: Any) -> Any:
+    def run_plain(self, tokens: Sequence[int], *rest: Any) -> Any:
         if len(self.steps) == self.fail_at:
             self.fail_at = -1
             raise self.error
         self.steps.append(len(tokens))
-        return self.program.run(tokens, *rest)
+        return self.program.run_plain(tokens, *rest)
 
     def first_non_finite(self, *step: Any) -> str:
         return str(self.program.first_non_finite(*step))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, chat, explain, models, patch, probe, run
+from . import bench, cache, chat, explain, models, patch, probe, run
 
 EXAMPLES = ('nybble run "What is the capital of France?"', "nybble chat", "nybble models")
 
@@ -50,6 +50,9 @@ app.command(epilog=epilog(chat.EXAMPLES))(chat.chat)
 models.app.command(epilog=epilog(models.FETCH_EXAMPLES))(models.fetch)
 models.app.command(epilog=epilog(models.REMOVE_EXAMPLES))(models.remove)
 app.add_typer(models.app, name="models", epilog=epilog(models.EXAMPLES))
+cache.app.command("ls", epilog=epilog(cache.LIST_EXAMPLES))(cache.list_entries)
+cache.app.command("rm", epilog=epilog(cache.REMOVE_EXAMPLES))(cache.remove_entries)
+app.add_typer(cache.app, name="cache", epilog=epilog(cache.EXAMPLES))
 app.command(epilog=epilog(explain.EXAMPLES))(explain.explain)
 app.command(epilog=epilog(patch.EXAMPLES))(patch.patch)
 app.command(epilog=epilog(probe.EXAMPLES))(probe.probe)

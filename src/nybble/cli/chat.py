@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from . import options
+from .answering import answer_parameters
 from .conversation import Conversation
 from .exit_codes import FAILURE
 from .line_reader import LineReader
@@ -40,7 +41,7 @@ def chat(
     Each line is a turn; /help lists the commands. Ctrl-C stops an answer, at the prompt it leaves, as Ctrl-D does.
     Lines may also be piped in: answers go to standard output, remarks to standard error.
     """
-    parameters = options.answer_parameters(
+    parameters = answer_parameters(
         max_tokens,
         stop,
         temperature=temperature,

@@ -40,6 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     # Imported here so that Ctrl-C during the import is quiet as well.
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] == "run":
+        from .quick_arguments import quick_arguments
+
+        if (parameters := quick_arguments(arguments[1:])) is not None:
+            from .answering import answer_prompt
+
+            return answer_prompt(**parameters)
     from typer.main import get_command
 
     from .app import app

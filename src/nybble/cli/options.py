@@ -1,9 +1,8 @@
-"""The options that several commands share, and their first check."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -43,18 +42,3 @@ Accuracy = Annotated[
 Offline = Annotated[bool, typer.Option("--offline", help="Use what is on this machine only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on standard error what is used, and why.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-def answer_parameters(max_tokens: int | None, stop: Sequence[str] | None, **sampling: Any) -> dict[str, Any]:
-    """The parameters of an answer that were given, checked before a model is fetched or loaded.
-
-    Raises :class:`~nybble.errors.InvalidParameter`.
-    """
-    from ..engine.generation import GenerationOptions
-    from ..engine.llm import DEFAULT_MAX_TOKENS
-    from ..engine.sampling import SamplingOptions
-
-    given = {name: value for name, value in sampling.items() if value is not None}
-    longest = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
-    options = GenerationOptions(longest, tuple(stop or ()), SamplingOptions(**given))
-    return {**given, "max_tokens": options.max_tokens, "stop": options.stop}
