@@ -21,7 +21,7 @@ def test_kernels_are_called_what_they_are() -> None:
     assert len({name for name, *_ in rows}) == len(rows)
     for name, isa, weights, activations in rows:
         assert name == f"linear_{weights}_{activations}_panel32_{isa}"
-        assert re.fullmatch("w[48]|f16|bf16|f32", weights)
+        assert re.fullmatch("w[248]|f16|bf16|f32", weights)
         assert re.fullmatch("int8|f32", activations)
 
 
