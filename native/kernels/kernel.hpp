@@ -12,7 +12,7 @@ namespace nybble {
 
 // Features of a row of activations that share a scale.
 inline constexpr size_t kActivationGroup = 128;
-inline constexpr float kOutlierRatio = 4.0f;
+inline constexpr float kOutlierRatio = 5.0f;
 inline constexpr size_t kGroupOutliers = 4;
 
 // Dot products take weight codes from the top of their byte (a 4-bit code is a multiple of 16), so that for any width
@@ -31,10 +31,10 @@ struct Outlier {
 // Activations rounded to int8, a scale per row and group of kActivationGroup features: code = round(x · 127/max|x|).
 // A value over kOutlierRatio times its group's root mean square would cost its neighbours their precision: up to
 // kGroupOutliers such outliers are taken out of their group one by one, largest first, and kept in fp32.
-// In SmolLM2-135M that makes the KL divergence from fp32 activations 14 times smaller, and a quarter of what it is with
-// a scale for every 32 features and no outliers (benchmarks/activation_rounding.py).
-// Codes lie as [group][row][feature], so that a tile reads one stretch of memory; they are zero for outliers and from
-// the width to the end of the last group. Blocks are those of the weights, or groups where those are larger.
+// In SmolLM2-135M that makes the KL divergence from fp32 activations ten times smaller, and a third of what it is with
+// a scale for every 32 features and no outliers (benchmarks/activation_rounding.py). Codes lie as
+// [group][row][feature], so that a tile reads one stretch of memory; they are zero for outliers and from the width to
+// the end of the last group. Blocks are those of the weights, or groups where those are larger.
 struct QuantisedRows {
     int8_t* codes;
     // [group or block][row]: a tile reads the neighbours of one block.

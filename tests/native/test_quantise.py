@@ -65,7 +65,7 @@ def check(isa: str, x: NDArray[np.float32], block: int) -> None:
 def check_outliers(found: NDArray[np.float32], x: NDArray[np.float32]) -> None:
     """Outliers are unrounded values, and those that the rule names.
 
-    Where max² and 16 · mean square differ by less than the fp32 error of the latter (a sum of at most 128 squares and a
+    Where max² and 25 · mean square differ by less than the fp32 error of the latter (a sum of at most 128 squares and a
     division, all positive: 20 · 2⁻²⁴ in lanes of 16) either answer is right. So is either of two opposite values.
     Squares below the normal range lose their precision: groups of those are only asked to be unrounded.
     """
@@ -76,7 +76,7 @@ def check_outliers(found: NDArray[np.float32], x: NDArray[np.float32]) -> None:
             taken = found[row, begin : begin + GROUP]
             assert np.count_nonzero(taken) <= reference.GROUP_OUTLIERS
             for _ in range(reference.GROUP_OUTLIERS):
-                largest, limit = np.square(np.abs(rest).max()), 16 * np.square(rest).mean()
+                largest, limit = np.square(np.abs(rest).max()), 25 * np.square(rest).mean()
                 if not 1e-30 < limit < 1e37 or abs(largest - limit) <= 20 * UNIT * limit:
                     break
                 place = np.abs(rest).argmax()

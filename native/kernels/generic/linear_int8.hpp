@@ -27,27 +27,26 @@ inline constexpr size_t kBlocksOf32 = 0;
 template <size_t Block>
 inline constexpr int kGroups = Block == 16 ? 4 : 8;
 
-// Where the blocks of a panel lie, as activations divide them.
+// Where the blocks of a panel lie, as activations divide them: a block of weights may be two of theirs.
 class PanelBlocks {
   public:
     PanelBlocks(const PackedMatrix& weights, size_t panel, size_t block)
         : panel_(weights.panel(panel)),
           block_bytes_(weights.block_bytes()),
           code_bytes_(weights.format().code_bytes()),
-          parts_(weights.format().block / block),
-          part_bytes_(code_bytes_ / parts_) {}
+          halved_(weights.format().block > block) {}
     const uint8_t* codes(size_t block) const {
-        return panel_ + block / parts_ * block_bytes_ + block % parts_ * part_bytes_;
+        return panel_ + (block >> halved_) * block_bytes_ + (block & halved_) * (code_bytes_ / 2);
     }
     const uint16_t* scales(size_t block) const {
-        return reinterpret_cast<const uint16_t*>(panel_ + block / parts_ * block_bytes_ + code_bytes_);
+        return reinterpret_cast<const uint16_t*>(panel_ + (block >> halved_) * block_bytes_ + code_bytes_);
     }
     size_t stride() const { return block_bytes_; }
 
   private:
     const uint8_t* panel_;
     size_t block_bytes_, code_bytes_;
-    size_t parts_, part_bytes_;
+    size_t halved_;  // 1 or 0
 };
 
 template <int Bits>
@@ -201,29 +200,29 @@ inline void multiply_group(const QuantisedRows& a, const PanelGroup& group, size
     }
 }
 
-// The outliers of a row, then what all linears end with. An outlier times its weights: a dot product with one
-// activation of 1, scaled by the value itself.
+// The outliers of a row times their weights, then what all linears end with.
 template <int Bits, bool Offsets>
 inline void finish_row(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel, size_t row,
                        const float* sums) {
+    constexpr size_t parts = 8 / Bits;
+    constexpr int zero_point = Offsets ? 0 : 1 << (Bits - 1);
     const QuantisedRows& a = arguments.quantised;
     Floats total[2] = {load(sums), load(sums + kLaneCount)};
     const Outlier* outlier = a.outliers_of(row);
     for (const Outlier* end = outlier + a.outlier_counts[row]; outlier != end; ++outlier) {
-        constexpr size_t parts = 8 / Bits;
         const size_t k_group = outlier->place / 4;
         const uint8_t* line = panel.codes(outlier->block) + k_group / parts * kGroupBytes;
         const uint16_t* scales = panel.scales(outlier->block);
+        const auto first_bit = static_cast<int>(outlier->place % 4 * 8 + k_group % parts * Bits);
         const Floats value = broadcast(outlier->value);
-        for (size_t v = 0; v < 2; ++v, line += 64, scales += kLaneCount) {
-            const Codes codes = load_code_group(line);
-            BlockDot<Bits, !Offsets> dot;
-            dot.start(-kZeroPoint);
-            dot.accumulate(k_group % parts == 0 ? part_of<Bits>(codes, 0) : part_of<Bits>(codes, 1),
-                           1 << (8 * (outlier->place % 4)));
-            dot.widen();
-            total[v] = multiply_add(multiply(to_floats(dot.total), load_steps<Bits>(scales)), value, total[v]);
-            if constexpr (Offsets) total[v] = multiply_add(load_half(scales + kPanelChannels), value, total[v]);
+#pragma GCC unroll 2
+        for (size_t v = 0; v < 2; ++v) {
+            const Integers codes = bits_from<Bits>(load_integers(line + v * 64), first_bit);
+            const Floats factor = to_floats(add(codes, broadcast_integer(-zero_point)));
+            total[v] = multiply_add(multiply(factor, load_half(scales + v * kLaneCount)), value, total[v]);
+            if constexpr (Offsets) {
+                total[v] = multiply_add(load_half(scales + kPanelChannels + v * kLaneCount), value, total[v]);
+            }
         }
     }
     store_outputs(arguments, row, channel, total[0]);

@@ -129,6 +129,13 @@ template <int Bits>
 inline Integers shift_left(Integers a) {
     return {_mm256_slli_epi32(a.low, Bits), _mm256_slli_epi32(a.high, Bits)};
 }
+// Of each lane, the `Bits` bits from bit `first`.
+template <int Bits>
+inline Integers bits_from(Integers a, int first) {
+    const __m256i mask = _mm256_set1_epi32((1 << Bits) - 1), count = _mm256_set1_epi32(first);
+    return {_mm256_and_si256(_mm256_srlv_epi32(a.low, count), mask),
+            _mm256_and_si256(_mm256_srlv_epi32(a.high, count), mask)};
+}
 inline Floats to_floats(Integers a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 inline Integers to_integers(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
 // 2ⁿ where the low 9 bits of a lane are n + 127, for n in -126..127; infinity for 128.

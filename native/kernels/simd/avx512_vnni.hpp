@@ -88,6 +88,11 @@ template <int Bits>
 inline Integers shift_left(Integers a) {
     return {_mm512_slli_epi32(a.v, Bits)};
 }
+// Of each lane, the `Bits` bits from bit `first`.
+template <int Bits>
+inline Integers bits_from(Integers a, int first) {
+    return {_mm512_and_si512(_mm512_srlv_epi32(a.v, _mm512_set1_epi32(first)), _mm512_set1_epi32((1 << Bits) - 1))};
+}
 inline Floats to_floats(Integers a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Integers to_integers(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
 // 2ⁿ where the low 9 bits of a lane are n + 127, for n in -126..127; infinity for 128.

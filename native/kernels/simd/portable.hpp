@@ -131,6 +131,12 @@ template <int Bits>
 inline Integers shift_left(Integers a) {
     return each_lane<Integers>([&](int i) { return a.v[i] * (1 << Bits); });
 }
+// Of each lane, the `Bits` bits from bit `first`.
+template <int Bits>
+inline Integers bits_from(Integers a, int first) {
+    return each_lane<Integers>(
+        [&](int i) { return static_cast<int32_t>((static_cast<uint32_t>(a.v[i]) >> first) & ((1u << Bits) - 1)); });
+}
 inline Floats to_floats(Integers a) {
     return each_lane<Floats>([&](int i) { return static_cast<float>(a.v[i]); });
 }

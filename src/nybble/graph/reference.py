@@ -38,7 +38,7 @@ Array = NDArray[np.floating]
 
 ACTIVATION_GROUP = 128
 """Features of one row that share a scale when they are rounded to int8."""
-OUTLIER_RATIO = 4
+OUTLIER_RATIO = 5
 """A value so many times larger than its group's root mean square is an outlier: it is not rounded to int8."""
 GROUP_OUTLIERS = 4
 """Most outliers of one group."""
@@ -62,7 +62,7 @@ def quantise_rows(values: Array) -> tuple[Array, Array]:
 def outliers_of(values: Array) -> Array:
     """The outliers of ``values`` (rows, width), zero elsewhere.
 
-    Of each group, the largest value is an outlier if it exceeds four times the group's root mean square, then the
+    Of each group, the largest value is an outlier if it exceeds five times the group's root mean square, then the
     largest of the others by the same rule; of equal ones the first.
     """
     rest = _groups(values)
