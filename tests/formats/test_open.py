@@ -30,7 +30,6 @@ CONTENTS = {
         struct.pack("<Q", len(SAFETENSORS_HEADER)) + SAFETENSORS_HEADER + bytes(4),
         "a safetensors file; nybble reads GGUF files",
     ),
-    "onnx": (b"\x08\x0a\x12\x07pytorch\x1a\x032.1:\x0a", "an ONNX model; nybble reads GGUF files"),
     "pickle": (pickle.dumps({"weight": [1.0]}), "a Python pickle, which is never loaded"),
     "gzip": (b"\x1f\x8b\x08\0\0\0\0\0", "gzip-compressed; decompress it first"),
     "ggml": (struct.pack("<I", 0x67676D6C) + bytes(40), "a GGML file from before GGUF"),
@@ -51,6 +50,15 @@ def test_what_is_not_a_model_is_called_what_it_is(tmp_path: Path, name: str) -> 
         open_checkpoint(path)
     assert "\n" not in str(caught.value)
     with pytest.raises(ModelFileError, match=message.partition(";")[0]):
+        open_gguf(path)
+
+
+def test_an_onnx_model_goes_to_its_own_reader(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"\x08\x0a\x12\x07pytorch\x1a\x032.1:\x0a")
+    with pytest.raises(ModelFileError, match="needs 10 bytes but the file ends"):
+        open_checkpoint(path)
+    with pytest.raises(ModelFileError, match="this is an ONNX model"):
         open_gguf(path)
 
 

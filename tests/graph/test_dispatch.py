@@ -64,7 +64,7 @@ def test_every_better_kernel_was_refused_for_a_reason(isa: str, accuracy: Accura
         elif kernel.isa != isa:
             assert reason == f"NYBBLE_ISA={isa}"
         else:
-            assert reason == "rounds activations to int8; --accuracy f32 was asked for"
+            assert reason == "rounds activations to int8; f32 is asked for"
 
 
 def test_the_first_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_the_first_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (choice.kernel.name, choice.refused) == ("c", (("a", "this CPU has no best"),))
     choice = choose_linear_kernel("w4", Accuracy.F32, "middle")
     assert choice.kernel.name == "d"
-    assert choice.refused[1] == ("c", "rounds activations to int8; --accuracy f32 was asked for")
+    assert choice.refused[1] == ("c", "rounds activations to int8; f32 is asked for")
     choice = choose_linear_kernel("w4", Accuracy.INT8, "plain")
     assert choice.kernel.name == "e"
     assert [reason for _, reason in choice.refused] == ["this CPU has no best", *["NYBBLE_ISA=plain"] * 2]

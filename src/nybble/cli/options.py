@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
-MODEL_HELP = "A name from `nybble models`, PATH.gguf, or org/repo[:file-or-quant] of a hub. If missing: the default."
+MODEL_HELP = (
+    "A name from `nybble models`, PATH.gguf, PATH.onnx or its folder, or org/repo[:file-or-quant] of a hub. "
+    "If missing: the default."
+)
 
 Model = Annotated[str | None, typer.Option("--model", "-m", metavar="MODEL", help=MODEL_HELP)]
 MaxTokens = Annotated[

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..quant.tensor import Tensor
 from .file_identity import FileIdentity
+
+if TYPE_CHECKING:
+    from .onnx_model import OnnxModel
 
 MetadataValue = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
 
@@ -17,7 +21,8 @@ class Checkpoint:
     """An opened model file.
 
     ``metadata`` uses GGUF's keys (``general.architecture``, ``llama.block_count``, ``tokenizer.ggml.tokens``).
-    ``tensors`` uses GGUF's names (``blk.0.attn_q.weight``). Nothing is decoded yet.
+    ``tensors`` uses GGUF's names (``blk.0.attn_q.weight``). Nothing is decoded yet. ``graph`` is that of an ONNX model,
+    which has its weights too; ``tensors`` is then empty.
     ``release`` tells the operating system that no page of the file is needed in memory at the moment.
     ``files`` are all that were read; none if what was read has no file.
     """
@@ -28,6 +33,7 @@ class Checkpoint:
     file_bytes: int
     release: Callable[[], None] = field(default=lambda: None)
     files: tuple[FileIdentity, ...] = ()
+    graph: OnnxModel | None = None
 
     @property
     def architecture(self) -> str:

@@ -26,7 +26,10 @@ class WireType(enum.IntEnum):
     FIXED32 = 5
 
 
-@dataclass(frozen=True, slots=True)
+_WIRE_TYPES = {int(wire_type): wire_type for wire_type in WireType}
+
+
+@dataclass(slots=True)
 class Field:
     """One field of a message.
 
@@ -49,30 +52,32 @@ def fields(message: Cursor, what: str) -> Iterator[Field]:
     Raises :class:`~nybble.errors.ModelFileError` for a varint that does not end, a field number or wire type the format
     does not have, and a value that leaves the message.
     """
-    while message.remaining:
+    while message.position < message.end:
         start = message.position
-        key = varint(message, f"{what}: field key")
-        number, wire = key >> 3, key & 7
+        key = varint(message, what)
+        number, wire = key >> 3, _WIRE_TYPES.get(key & 7)
         if not 1 <= number <= LARGEST_NUMBER:
             message.fail(what, f"has the field number {number}; not a protobuf message, or damaged", start)
-        label = f"{what}: field {number}"
         value, content = 0, message
-        if wire == WireType.VARINT:
-            value = varint(message, label)
-        elif wire == WireType.LENGTH:
-            content = message.sub_range(varint(message, label), label)
-        elif wire == WireType.FIXED64:
-            value = message.u64(label)
-        elif wire == WireType.FIXED32:
-            value = message.u32(label)
+        if wire is WireType.LENGTH:
+            content = message.sub_range(varint(message, what), what)
+        elif wire is WireType.VARINT:
+            value = varint(message, what)
+        elif wire is WireType.FIXED64:
+            value = message.u64(what)
+        elif wire is WireType.FIXED32:
+            value = message.u32(what)
         else:
-            message.fail(label, f"has the wire type {wire}; not a protobuf message, or damaged", start)
-        yield Field(number, WireType(wire), start, message.position, value, content)
+            message.fail(what, f"field {number} has the wire type {key & 7}; not a protobuf message, or damaged", start)
+        yield Field(number, wire, start, message.position, value, content)
 
 
 def varint(message: Cursor, what: str) -> int:
     """An unsigned number of at most 64 bits, seven to a byte, low ones first."""
     data, start = message.data, message.position
+    if start < message.end and data[start] < 128:
+        message.position = start + 1
+        return data[start]
     result = 0
     for place in range(min(LONGEST_VARINT, message.end - start)):
         octet = data[start + place]

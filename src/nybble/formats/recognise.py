@@ -43,7 +43,7 @@ def describe_content(data: memoryview) -> str:
         return "a safetensors file"
     if _JSON.match(text):
         return f"JSON text of {size} bytes, most likely a web server's reply saved as a model; download again"
-    if _ONNX.match(head):
+    if looks_like_onnx(data):
         return "an ONNX model"
     for magic, description in _MAGICS:
         if head.startswith(magic):
@@ -51,6 +51,11 @@ def describe_content(data: memoryview) -> str:
     if not any(head):
         return f"{len(head)} zero bytes at the start of {size}; the download was never filled in"
     return f"unknown content of {size} bytes that begins with {head[:8].hex(' ')}"
+
+
+def looks_like_onnx(data: memoryview) -> bool:
+    """Whether a file with the bytes ``data`` begins as ONNX models do."""
+    return _ONNX.match(bytes(data[:3])) is not None
 
 
 def _is_safetensors(head: bytes, size: int) -> bool:

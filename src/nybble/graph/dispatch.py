@@ -92,5 +92,5 @@ def _refusal(kernel: LinearKernel, accuracy: Accuracy, isa: str, available: list
     if kernel.isa != isa:
         return f"NYBBLE_ISA={isa}"
     if kernel.activations == "int8" and accuracy is Accuracy.F32:
-        return "rounds activations to int8; --accuracy f32 was asked for"
+        return "rounds activations to int8; f32 is asked for"
     return None

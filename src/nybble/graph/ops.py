@@ -40,6 +40,7 @@ class Linear:
     """``output = input · stack(weights)ᵀ + concat(biases) [+ residual]``.
 
     ``weights`` are tensors of shape (N_i, K), stacked along N; ``biases`` is empty or one tensor of shape (N_i,) each.
+    ``float_activations``: the model asks for fp32 activations here, whatever accuracy the rest is run with.
     """
 
     label: str
@@ -48,6 +49,7 @@ class Linear:
     output: str
     biases: tuple[str, ...] = ()
     residual: str | None = None
+    float_activations: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,12 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
     :class:`~nybble.errors.UnsupportedFeature` for a RoPE or KV append that no pass fuses, as native programs need.
     """
 
+    def accuracy_of(linear: Linear) -> Accuracy:
+        return Accuracy.F32 if linear.float_activations else accuracy
+
     def block_of(linear: Linear) -> int | None:
         weights, block, _ = _native.packed_format(graph.tensors[linear.weights[0]].storage.name)
-        choice = choose_linear_kernel(weights, accuracy, isa)
+        choice = choose_linear_kernel(weights, accuracy_of(linear), isa)
         return block if choice.kernel.activations == "int8" else None
 
     lowered = lower(graph, block_of)
@@ -90,7 +93,7 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
             matrices[stack] = _plan_matrix([lowered.tensors[name] for name in stack], offset)
             offset += _aligned(matrices[stack].bytes)
         if isinstance(op, Linear):
-            choices[op.label] = choose_linear_kernel(matrices[stack].weights, accuracy, isa)
+            choices[op.label] = choose_linear_kernel(matrices[stack].weights, accuracy_of(op), isa)
     return Plan(lowered, isa, accuracy, choices, matrices)
 
 

@@ -14,6 +14,8 @@ from .vocabulary import vocabulary_from_gguf
 
 _MODEL_KEY = "tokenizer.ggml.model"
 _PRE_KEY = "tokenizer.ggml.pre"
+_PATTERNS_KEY = "tokenizer.patterns"
+_IGNORE_MERGES_KEY = "tokenizer.ignore_merges"
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, object], file: str) -> Tokenizer:
@@ -40,6 +42,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, object], file: str) -> Tokenizer:
 
 
 def _pre_tokenizer(metadata: Mapping[str, object], file: str) -> PreTokenizer:
+    patterns = metadata.get(_PATTERNS_KEY)
+    if isinstance(patterns, list):
+        return _known_pre_tokenizer(tuple(patterns), metadata.get(_IGNORE_MERGES_KEY) is True, file)
     name = metadata.get(_PRE_KEY)
     if name is None or name == "":
         import logging
@@ -56,3 +61,15 @@ def _pre_tokenizer(metadata: Mapping[str, object], file: str) -> PreTokenizer:
         known = ", ".join(sorted(PRE_TOKENIZERS))
         raise UnsupportedFeature(f"{file}: {_PRE_KEY}: {name!r} is not supported; nybble has {known}")
     return rules
+
+
+def _known_pre_tokenizer(patterns: tuple[object, ...], ignores_merges: bool, file: str) -> PreTokenizer:
+    """The pre-tokeniser with these patterns, as a file that spells them out means.
+
+    Only patterns of :data:`PRE_TOKENIZERS` are used: a regular expression of a stranger may take forever.
+    """
+    for rules in PRE_TOKENIZERS.values():
+        if rules.patterns == patterns:
+            return PreTokenizer(rules.patterns, ignores_merges)
+    shown = ", ".join(repr(pattern) for pattern in patterns)
+    raise UnsupportedFeature(f"{file}: it cuts text by the patterns {shown:.300}, which are none that nybble knows")

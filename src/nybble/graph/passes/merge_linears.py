@@ -29,7 +29,7 @@ def merge_linears(graph: Graph, alike: Callable[[Tensor, Tensor], bool] = same_p
     """Merge neighbouring linears that read the same input and whose weights are ``alike``, to be packed as one matrix.
 
     The merged linear writes a new buffer as wide as all of them; the old outputs become views of it. Linears with and
-    without biases are not mixed, and linears with a residual are left alone.
+    without biases, or with and without float activations, are not mixed; linears with a residual are left alone.
     """
     uses = Uses(graph)
     ops: list[Op] = []
@@ -62,12 +62,16 @@ def _groups(graph: Graph, linears: Sequence[Linear], alike: Callable[[Tensor, Te
             first = group[0]
             weights = [graph.tensors[name] for name in linear.weights]
             fits = all(alike(graph.tensors[first.weights[0]], weight) for weight in weights)
-            if fits and bool(first.biases) == bool(linear.biases):
+            if fits and _kind(first) == _kind(linear):
                 group.append(linear)
                 break
         else:
             groups.append([linear])
     return groups
+
+
+def _kind(linear: Linear) -> tuple[bool, bool]:
+    return bool(linear.biases), linear.float_activations
 
 
 def _merged(group: Sequence[Linear]) -> Linear:
@@ -79,6 +83,7 @@ def _merged(group: Sequence[Linear]) -> Linear:
         weights=tuple(name for linear in group for name in linear.weights),
         output="+".join(linear.output for linear in group),
         biases=tuple(name for linear in group for name in linear.biases),
+        float_activations=group[0].float_activations,
     )
 
 
