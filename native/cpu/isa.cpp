@@ -1,5 +1,14 @@
 #include "cpu/isa.hpp"
 
+#if defined(NYBBLE_RVV_KERNELS)
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace nybble {
 
 std::string_view name_of(Isa isa) {
@@ -7,9 +16,43 @@ std::string_view name_of(Isa isa) {
         case Isa::portable: return "portable";
         case Isa::avx2: return "avx2";
         case Isa::avx512_vnni: return "avx512_vnni";
+        case Isa::rvv128: return "rvv128";
+        case Isa::rvv256: return "rvv256";
+        case Isa::rvv512: return "rvv512";
     }
     return "unknown";
 }
+
+#if defined(NYBBLE_RVV_KERNELS)
+
+namespace {
+
+// VLEN in bits; 0 without vectors or without conversions between their fp16 and fp32 (Zvfhmin).
+uint64_t vector_bits() {
+    constexpr unsigned long kVector = 1ul << ('V' - 'A');
+    if ((getauxval(AT_HWCAP) & kVector) == 0) return 0;
+    struct {
+        int64_t key;
+        uint64_t value;
+    } extensions = {4, 0};  // RISCV_HWPROBE_KEY_IMA_EXT_0
+    constexpr long kHwprobe = 258;
+    constexpr uint64_t kHalves = (1ull << 30) | (1ull << 31);  // ZVFH, ZVFHMIN
+    syscall(kHwprobe, &extensions, 1, 0, nullptr, 0);
+    bool halves = extensions.key == 4 && (extensions.value & kHalves) != 0;
+    // Kernels before 6.8 do not tell of these there.
+    std::ifstream cpus("/proc/cpuinfo");
+    for (std::string line; !halves && std::getline(cpus, line);) {
+        halves = line.starts_with("isa") && line.find("_zvfh") != std::string::npos;
+    }
+    if (!halves) return 0;
+    uint64_t bytes;
+    __asm__(".option push\n.option arch, +v\ncsrr %0, vlenb\n.option pop" : "=r"(bytes));
+    return bytes * 8;
+}
+
+}  // namespace
+
+#endif
 
 const std::vector<Isa>& available_isas() {
     static const std::vector<Isa> isas = [] {
@@ -23,6 +66,11 @@ const std::vector<Isa>& available_isas() {
                             __builtin_cpu_supports("avx512vnni");
         if (avx512) found.push_back(Isa::avx512_vnni);
         if (avx2) found.push_back(Isa::avx2);
+#elif defined(NYBBLE_RVV_KERNELS)
+        const uint64_t bits = vector_bits();
+        if (bits >= 512) found.push_back(Isa::rvv512);
+        if (bits >= 256) found.push_back(Isa::rvv256);
+        if (bits >= 128) found.push_back(Isa::rvv128);
 #endif
         found.push_back(Isa::portable);
         return found;

@@ -6,8 +6,8 @@
 
 namespace nybble {
 
-// Ordered: a later one is preferred where available.
-enum class Isa { portable, avx2, avx512_vnni };
+// Ordered: a later one is preferred where available. rvv: RISC-V's vectors with Zvfhmin, and the least VLEN.
+enum class Isa { portable, avx2, avx512_vnni, rvv128, rvv256, rvv512 };
 
 std::string_view name_of(Isa isa);
 

@@ -108,7 +108,7 @@ inline void spread_codes(PanelGroup& group, size_t block, uint8_t* to) {
 
 inline int32_t four_activations(const int8_t* codes) {
     int32_t value;
-    std::memcpy(&value, codes, sizeof value);
+    std::memcpy(&value, __builtin_assume_aligned(codes, sizeof value), sizeof value);
     return value;
 }
 

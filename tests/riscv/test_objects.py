@@ -1,0 +1,43 @@
+"""Guards against: instructions where they do not belong. A CPU without them would end the process there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from .conftest import Riscv
+
+VECTOR = re.compile(r"\t(v\w+(?:\.\w+)*)")
+
+
+def instructions(riscv: Riscv, binary: Path) -> set[str]:
+    """The mnemonics; "<unknown>" is a word that is in no standard extension."""
+    listing = subprocess.run(
+        [riscv.toolchain / "llvm-objdump", "-d", "--no-show-raw-insn", "--mattr=+v,+zvfhmin,+zfhmin", binary],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return {line.split("\t")[1].strip() for line in listing.splitlines() if line.count("\t") > 1 or "<unknown>" in line}
+
+
+def test_only_targets_of_vectors_have_vector_instructions(riscv: Riscv) -> None:
+    objects = sorted((riscv.build / "CMakeFiles" / "nybble_core.dir").rglob("*.o"))
+    vector_objects = {
+        path.name for path in objects if any(VECTOR.match("\t" + name) for name in instructions(riscv, path))
+    }
+    assert vector_objects == {"rvv128.cpp.o", "rvv256.cpp.o", "rvv512.cpp.o"}
+
+
+def test_targets_of_plain_vectors_have_no_other_extensions(riscv: Riscv) -> None:
+    for path in sorted((riscv.build / "CMakeFiles" / "nybble_core.dir").rglob("rvv*.o")):
+        found = instructions(riscv, path)
+        assert "vwmaccsu.vv" in found, "the dot products are not what they should be"
+        assert "<unknown>" not in found
+
+
+def test_the_emulator_leaves_vectors_where_they_are(riscv: Riscv) -> None:
+    """It runs while they hold the interrupted program's values: it may only store and load all of them."""
+    found = {name for name in instructions(riscv, riscv.emulator) if VECTOR.match("\t" + name)}
+    assert found == {"vs8r.v", "vl8r.v"}
