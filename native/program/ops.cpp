@@ -1,9 +1,9 @@
 #include "program/ops.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "kernels/linear_tasks.hpp"
 #include "program/writing_op.hpp"
 
 namespace nybble {
@@ -94,22 +94,8 @@ class Linear final : public WritingOp {
             weights_.get(), input.quantised, {}, turn.floats(output_), bias_.empty() ? nullptr : bias_.data(), {}};
         if (input.block == 0) arguments.floats = turn.floats(input_);
         if (residual_) arguments.residual = turn.floats(*residual_);
-        const size_t rows = turn.rows_of(output_), panels = weights_->panels();
-        if (rows == 1) {
-            turn.share(panels, [&](size_t panel) { kernel_.run(arguments, panel, 0, 1, turn.scratch); });
-            return;
-        }
-        // A task is a panel × a run of rows. Runs are as long as their activations stay in the L2 cache, so that the
-        // cost of spreading a panel is shared by many rows, but there are enough tasks for all threads.
-        const size_t cached = std::max(kLeastRows, kCachedActivations / weights_->k());
-        const size_t wanted = std::max((rows + cached - 1) / cached, (turn.threads * 4 + panels - 1) / panels);
-        const size_t runs = std::min(wanted, (rows + kLeastRows - 1) / kLeastRows);
-        const size_t run_length = runs == 0 ? 0 : (rows + runs - 1) / runs;
-        turn.share(panels * runs, [&](size_t task) {
-            const size_t begin = task / panels * run_length;
-            const size_t end = std::min(begin + run_length, rows);
-            if (begin < end) kernel_.run(arguments, task % panels, begin, end, turn.scratch);
-        });
+        const LinearTasks tasks(*weights_, turn.rows_of(output_), turn.threads);
+        turn.share(tasks.count(), [&](size_t task) { tasks.run(task, kernel_, arguments, turn.scratch); });
     }
     std::span<const uint8_t> stream(const Turn& turn) const override {
         if (turn.rows_of(output_) != 1) return {};
@@ -118,9 +104,6 @@ class Linear final : public WritingOp {
     }
 
   private:
-    static constexpr size_t kLeastRows = 48;
-    static constexpr size_t kCachedActivations = size_t{384} << 10;
-
     View input_;
     std::shared_ptr<const PackedMatrix> weights_;
     const LinearKernel& kernel_;
