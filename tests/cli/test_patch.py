@@ -29,11 +29,22 @@ def test_set_and_clear(nybble: Nybble, source: Path) -> None:
     assert cleared.read_bytes() == source.read_bytes()
 
 
+def test_custom_op_and_back(nybble: Nybble, source: Path) -> None:
+    moved, back = source.with_name("out.onnx"), source.with_name("back.onnx")
+    outcome = nybble("patch", source, moved, "--ort-custom-op")
+    assert outcome.code == 0 and "1 of 1 MatMulNBits nodes changed" in outcome.remarks
+    assert nybble("patch", moved, back, "--no-ort-custom-op").code == 0
+    assert back.read_bytes() == source.read_bytes() != moved.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [
         ((), 2, "--clear"),
         (("--clear", "--accuracy-level", "4"), 2, "--clear"),
+        (("--ort-custom-op", "--clear"), 2, "--clear"),
+        (("--no-ort-custom-op", "--only", "mlp"), 2, "--only"),
+        (("--no-ort-custom-op",), 1, "no nybble::MatMulNBits"),
         (("--accuracy-level", "9"), 2, "0 to 4"),
         (("--accuracy-level", "4", "--only", "lm_head"), 1, "none of its 1 nodes"),
     ],

@@ -16,7 +16,7 @@ from ..errors import InvalidParameter, ModelFileError
 from .cursor import Cursor
 from .mapped_file import MappedFile
 from .protobuf import Field, WireType, expect, fields, number, text
-from .protobuf_edit import Piece, edit_message, length_field
+from .protobuf_edit import Piece, edit_message, length_field, text_field, varint_field
 
 DEEPEST_SUBGRAPH = 8
 # What initialisers that lie in other files say in `data_location`.
@@ -31,16 +31,32 @@ class NodeMessage:
     domain: str
     op_type: str
     content: Cursor
+    is_in_function: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DomainImports:
+    """What a model is to say about the domains of its operators: that it imports version 1 of ``added``, and that it
+    does not import ``removed``."""
+
+    added: str | None = None
+    removed: str | None = None
 
 
 # Gives a node's new message in pieces, or None to leave it as it is.
 NodeEdit = Callable[[NodeMessage], Sequence[Piece] | None]
 
 
-def edit_nodes(source: Path, target: Path, edit: NodeEdit, check: Callable[[], None]) -> None:
+def edit_nodes(
+    source: Path,
+    target: Path,
+    edit: NodeEdit,
+    check: Callable[[], None],
+    imports: DomainImports = DomainImports(),
+) -> None:
     """Write the model of ``source`` to ``target`` with each node, also those of subgraphs and functions, as ``edit``
-    has it. All other bytes stay the same; ``target`` appears whole or not at all, and not if ``check``, called when
-    all nodes are known, raises.
+    has it, and with ``imports``. All other bytes stay the same; ``target`` appears whole or not at all, and not if
+    ``check``, called when all nodes are known, raises.
 
     Raises :class:`ModelFileError` for a damaged model, :class:`InvalidParameter` for a ``target`` that is ``source``
     or lies in a folder without the model's external data.
@@ -48,7 +64,7 @@ def edit_nodes(source: Path, target: Path, edit: NodeEdit, check: Callable[[], N
     mapped = MappedFile(source)
     if target.exists() and target.samefile(source):
         raise InvalidParameter(f"{target} is the model itself; write the patched model to another file")
-    editor = _Editor(edit)
+    editor = _Editor(edit, imports)
     pieces = edit_message(Cursor(mapped.data, str(source)), "ONNX model", editor.edit_model)
     if not editor.has_graph:
         raise ModelFileError(source, "", "is no ONNX model, or a truncated one: it has no graph")
@@ -59,7 +75,10 @@ def edit_nodes(source: Path, target: Path, edit: NodeEdit, check: Callable[[], N
                 f"{target}: the model's weights lie in {location} beside it, and {target.parent} has no such file; "
                 f"write into {source.parent}, or copy the weights there first"
             )
-    write_pieces(target, [mapped.data] if pieces is None else pieces)
+    written: list[Piece] = [mapped.data] if pieces is None else pieces
+    if imports.added and not editor.has_import:
+        written += length_field(8, [text_field(1, imports.added), varint_field(2, 1)])
+    write_pieces(target, written)
 
 
 def write_pieces(target: Path, pieces: Sequence[Piece]) -> None:
@@ -86,8 +105,10 @@ def _umask() -> int:
 
 
 class _Editor:
-    def __init__(self, edit: NodeEdit) -> None:
+    def __init__(self, edit: NodeEdit, imports: DomainImports) -> None:
         self.edit = edit
+        self.imports = imports
+        self.has_import = False
         self.locations: set[str] = set()
         self.has_graph = False
 
@@ -95,9 +116,20 @@ class _Editor:
         if field.number == 7:
             self.has_graph = True
             return self._nested(field, "graph", lambda inner: self._edit_graph(inner, 0))
+        if field.number == 8:
+            return self._edit_import(field)
         if field.number == 25:
             return self._nested(field, "function", self._edit_function)
         return None
+
+    def _edit_import(self, field: Field) -> list[Piece] | None:
+        content = expect(field, WireType.LENGTH, "opset_import").content
+        domain = ""
+        for part in fields(content, "opset_import"):
+            if part.number == 1:
+                domain = text(part, "opset_import")
+        self.has_import |= domain == self.imports.added
+        return [] if domain == self.imports.removed else None
 
     def _edit_graph(self, field: Field, depth: int) -> list[Piece] | None:
         if field.number == 1:
@@ -107,16 +139,16 @@ class _Editor:
         return None
 
     def _edit_function(self, field: Field) -> list[Piece] | None:
-        return self._edit_node(field, 0) if field.number == 7 else None
+        return self._edit_node(field, 0, is_in_function=True) if field.number == 7 else None
 
-    def _edit_node(self, field: Field, depth: int) -> list[Piece] | None:
+    def _edit_node(self, field: Field, depth: int, *, is_in_function: bool = False) -> list[Piece] | None:
         content = expect(field, WireType.LENGTH, "node").content
         message = (content.data, content.file, content.position, content.end, content.boundary)
         words = {3: "", 4: "", 7: ""}
         for part in fields(Cursor(*message), "node"):
             if part.number in (3, 4, 7):
                 words[part.number] = text(part, "node")
-        node = NodeMessage(words[3], words[7], words[4], Cursor(*message))
+        node = NodeMessage(words[3], words[7], words[4], Cursor(*message), is_in_function)
         replacement = self.edit(node)
         if replacement is None:
             replacement = edit_message(content, "node", lambda part: self._edit_attribute(part, depth))
