@@ -35,6 +35,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ort":
+        return importlib.import_module(".ort", __name__)
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name], __name__), name)

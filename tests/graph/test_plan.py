@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nybble import _native
 from nybble.errors import KernelUnavailable, ModelFileError, UnsupportedFeature
-from nybble.graph.compile import compile_plan
+from nybble.graph.compile import compile_plan, pack_matrices
 from nybble.graph.dispatch import Accuracy, choose_linear_kernel
 from nybble.graph.graph import Graph
 from nybble.graph.ops import Embed, Linear, Rope
@@ -64,7 +64,7 @@ def test_a_plan_is_what_packing_takes(graph: Graph, accuracy: Accuracy, isa: str
         -(-matrix.bytes // ALIGNMENT) * ALIGNMENT for matrix in planned.matrices.values()
     )
 
-    packed = compile_plan(planned, POOL).matrices
+    packed = pack_matrices(planned, POOL, lambda: None, lambda packed_bytes: None)
     for stack, matrix in planned.matrices.items():
         assert (packed[stack].n, packed[stack].k, packed[stack].bytes) == (matrix.n, matrix.k, matrix.bytes)
         for name in stack:

@@ -14,7 +14,7 @@ FLOORS = [
     {"bench"},
     {"engine"},
     {"packed"},
-    {"hub", "models"},
+    {"hub", "models", "ort"},
     {"formats", "tokenizer", "machine"},
     {"graph"},
     {"quant"},
