@@ -14,7 +14,7 @@ FLOORS = [
     {"bench"},
     {"engine"},
     {"packed"},
-    {"hub", "models", "ort"},
+    {"hub", "models", "ort", "inspection"},
     {"formats", "tokenizer", "machine"},
     {"graph"},
     {"quant"},

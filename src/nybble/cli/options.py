@@ -10,6 +10,7 @@ MODEL_HELP = (
     "A name from `nybble models`, PATH.gguf, PATH.onnx or its folder, or org/repo[:file-or-quant] of a hub. "
     "If missing: the default."
 )
+ANY_MODEL_HELP = "A GGUF, ONNX or safetensors file or its folder, or a name from `nybble models`."
 
 Model = Annotated[str | None, typer.Option("--model", "-m", metavar="MODEL", help=MODEL_HELP)]
 MaxTokens = Annotated[

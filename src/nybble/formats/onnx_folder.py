@@ -22,7 +22,12 @@ _SAMPLING = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p":
 
 
 def open_onnx_folder(folder: Path) -> Checkpoint:
-    """Open the decoder in ``folder``.
+    """Open the decoder in ``folder``. Raises :class:`ModelFileError` as :func:`decoder_file`."""
+    return open_onnx_checkpoint(MappedFile(decoder_file(folder)))
+
+
+def decoder_file(folder: Path) -> Path:
+    """The graph of the decoder in ``folder``.
 
     Raises :class:`ModelFileError` when there is none, or several and no ``genai_config.json`` to choose between them.
     """
@@ -34,7 +39,7 @@ def open_onnx_folder(folder: Path) -> Checkpoint:
             raise ModelFileError(
                 folder / GENAI_CONFIGURATION, "model.decoder.filename", f"is {name!r}; expected a file of this folder"
             )
-        return open_onnx_checkpoint(MappedFile(folder / name))
+        return folder / name
     graphs = sorted(path for path in folder.glob("*.onnx"))
     if len(graphs) != 1:
         found = ", ".join(path.name for path in graphs) or "none"
@@ -44,7 +49,14 @@ def open_onnx_folder(folder: Path) -> Checkpoint:
             f"is a folder without {GENAI_CONFIGURATION} and without a single .onnx file (found: {found}); "
             "give the model file inside it",
         )
-    return open_onnx_checkpoint(MappedFile(graphs[0]))
+    return graphs[0]
+
+
+def model_type(folder: Path) -> str | None:
+    """What the configurations in ``folder`` call the architecture."""
+    genai = _object(_optional(folder / GENAI_CONFIGURATION).get("model")).get("type")
+    found = genai if isinstance(genai, str) else _optional(folder / "config.json").get("model_type")
+    return found if isinstance(found, str) else None
 
 
 def open_onnx_checkpoint(mapped: MappedFile) -> Checkpoint:

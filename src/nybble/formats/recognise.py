@@ -58,5 +58,10 @@ def looks_like_onnx(data: memoryview) -> bool:
     return _ONNX.match(bytes(data[:3])) is not None
 
 
+def looks_like_safetensors(data: memoryview) -> bool:
+    """Whether a file with the bytes ``data`` begins as safetensors files do."""
+    return _is_safetensors(bytes(data[:9]), len(data))
+
+
 def _is_safetensors(head: bytes, size: int) -> bool:
     return size > 9 and head[8:9] == b"{" and int(struct.unpack_from("<Q", head)[0]) <= size - 8

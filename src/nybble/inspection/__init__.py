@@ -1,0 +1,1 @@
+"""What a model file holds, and what is odd about it, without running it."""
