@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nybble.bench.step_times import OpTime, as_kinds
 from nybble.engine.loading import load, plan_file
 from nybble.formats.open import open_checkpoint
 from nybble.graph.dispatch import Accuracy
+from nybble.graph.ops import Linear
 from nybble.quant.error import conversion_error
 from tests.cli.outcome import Nybble
 from tests.models.tiny import tiny_gguf
@@ -33,7 +36,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def facts_of(nybble: Nybble, *arguments: object) -> dict[str, Any]:
-    outcome = nybble("explain", *arguments, "--json")
+    outcome = nybble("explain", *arguments, "--plan", "--json")
     assert outcome.code == 0, outcome.remarks
     return dict(json.loads(outcome.output))
 
@@ -119,7 +122,7 @@ def test_scaled_rotation_is_listed(nybble: Nybble, tmp_path: Path) -> None:
 def test_text(nybble: Nybble, mixed: Path) -> None:
     """Guards against a table that says less than the data."""
     facts = facts_of(nybble, mixed)
-    outcome = nybble("explain", mixed)
+    outcome = nybble("explain", mixed, "--plan")
     assert outcome.code == 0
     table, kernels, totals = outcome.output.split("\n\n")
     rows = {line.split()[0]: line for line in table.splitlines()[1:]}
@@ -132,6 +135,61 @@ def test_text(nybble: Nybble, mixed: Path) -> None:
 
 
 def test_offline(nybble: Nybble) -> None:
-    outcome = nybble("explain", "--offline")
+    outcome = nybble("explain", "--offline", "--plan")
     assert outcome.code == 1
     assert "offline" in outcome.error
+
+
+def test_measured_steps(nybble: Nybble, mixed: Path) -> None:
+    """Guards against ops that are left out of a step, and sums that are not the time it took."""
+    outcome = nybble("explain", mixed, "--json", "-t", "1")
+    assert outcome.code == 0
+    facts = json.loads(outcome.output)
+    decode, prefill = facts["steps"]
+    assert decode["rows"] == 1 and prefill["rows"] > 1
+    _, plan = plan_file(mixed, Accuracy.INT8)
+    for step in facts["steps"]:
+        assert sum(op["seconds"] for op in step["ops"]) == pytest.approx(step["wall_seconds"])
+        assert sum(op["count"] for op in step["ops"]) == len(plan.graph.ops) + 1
+        linears = [op for op in step["ops"] if op["kernel"]]
+        assert {op["kernel"] for op in linears} == {choice.kernel.name for choice in plan.choices.values()}
+        assert all(op["floor_seconds"] > 0 and op["seconds"] > 0 for op in linears)
+    linears = [op for op in decode["ops"] if op["kernel"]]
+    assert sum(op["products"] for op in linears) == sum(
+        plan.matrices[op.weights].n * plan.matrices[op.weights].k for op in plan.graph.ops if isinstance(op, Linear)
+    )
+    table = nybble("explain", mixed, "-t", "1").output
+    assert "a decode step: " in table and "between ops" in table
+
+
+def test_runtimes(nybble: Nybble, mixed: Path) -> None:
+    for arguments in (("--runtime", "torch"), ("--runtime", "onnxruntime", "--plan")):
+        assert nybble("explain", mixed, *arguments).code == 2
+
+
+def test_steps_of_onnxruntime(nybble: Nybble, tmp_path: Path) -> None:
+    """A model without accuracy_level is told to be so, with the command that mends it."""
+    pytest.importorskip("onnxruntime")
+    from tests.inspection.test_onnx import model
+
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model({"accuracy_level": None}, {}).SerializeToString())
+    outcome = nybble("explain", path, "--runtime", "onnxruntime", "--json", "-t", "1")
+    assert outcome.code == 0, outcome.error
+    for step in json.loads(outcome.output)["steps"]:
+        kinds = {(op["kind"], op["kernel"]): op for op in step["ops"]}
+        assert kinds["/layers.*/up", "MatMulNBits, accuracy_level 0"]["count"] == 1
+        assert kinds["/layers.*/up", "MatMulNBits, accuracy_level 4"]["count"] == 1
+        assert kinds["/lm_head", "MatMulNBits, accuracy_level 4"]["products"] > 0
+        assert sum(op["seconds"] for op in step["ops"]) == pytest.approx(step["wall_seconds"])
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(4.9, False), (5.1, True)])
+def test_a_wrong_path_is_told(seconds: float, told: bool) -> None:
+    op = OpTime("layer 3", 1, "kernel", 1, 1, seconds, 1.0, "its cause")
+    kind, rest = as_kinds([op, replace(op, kind="layer 4")], 2 * seconds + 1)
+    assert (kind.kind, kind.count, kind.ratio) == ("layer *", 2, pytest.approx(seconds))
+    assert kind.cause == ("its cause" if told else "")
+    assert rest.seconds == pytest.approx(1)
+    (small, _) = as_kinds([op], 1000)
+    assert small.cause == ""  # nobody would notice

@@ -77,6 +77,10 @@ class NybbleSubject(SteppingSubject):
         """One step for all sequences."""
         self._program.run(tokens, [(cache, 1) for cache in self._caches], range(len(tokens)))
 
+    def time_ops(self, tokens: Sequence[int]) -> list[tuple[str, float]]:
+        """Seconds of each op of a step of the first sequence, with logits of its last token."""
+        return self._program.time_ops(tokens, [(self._caches[0], len(tokens))], [len(tokens) - 1])
+
     def ceilings(self) -> Mapping[str, float]:
         """The bandwidth of the memory that holds the weights of the linears, and the peaks of the instruction set."""
         bandwidth = _native.measure_weights_bandwidth(self._threads, self._matrices, self._cache_bytes, READ_SECONDS)

@@ -7,40 +7,111 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import InvalidParameter
 from . import options
-from .output import print_json, work_progress
+from .output import one_line, print_json, work_progress
 from .report import memory_facts, memory_line
 from .table import columns, print_table
 
 if TYPE_CHECKING:
+    from ..bench.step_times import StepTimes
     from ..engine.explanation import Explanation, TensorExplanation
 
 EXAMPLES = (
     "nybble explain",
-    "nybble explain models/tiny.gguf --accuracy f32",
+    "nybble explain models/tiny.gguf --accuracy f32 --plan",
+    "nybble explain model.onnx --runtime onnxruntime",
     "NYBBLE_ISA=portable nybble explain smollm2-135m --json",
 )
+RUNTIMES = ("nybble", "onnxruntime")
+
+Runtime = Annotated[str, typer.Option(metavar="nybble|onnxruntime", help="Whose steps are measured.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Load and measure nothing: tell what would run, and why.")]
 
 
 def explain(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help=options.MODEL_HELP)] = None,
+    runtime: Runtime = "nybble",
+    plan: PlanOnly = False,
     accuracy: options.Accuracy = "int8",
+    threads: options.Threads = None,
     offline: options.Offline = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show what loading a model would make of each tensor, and why, without loading it.
+    """Show what runs where, why, and how long each op of a step takes beside the least it could take.
 
     For each tensor: its type in the file, what it is packed as, the bytes a step of decoding reads of it, how far
-    packing moves its weights (root mean square, relative), and the kernel that reads it.
+    packing moves its weights (root mean square, relative), and the kernel that reads it. For a decode step and a step
+    of prefill: the ops, equal ones of all layers together, their bytes, multiply-adds, least time on this machine, and
+    measured time. An op five times over its least time is on a wrong path, not on a slow one: the likely cause is told.
     """
-    from ..engine import explanation
-
-    with work_progress() as progress:
-        explained = explanation.explain(model, accuracy=accuracy, offline=offline, progress=progress)
-    if as_json:
-        print_json(_facts(explained))
+    if runtime not in RUNTIMES:
+        raise InvalidParameter(f"--runtime is {runtime!r}; there are {' and '.join(RUNTIMES)}")
+    if plan and runtime != RUNTIMES[0]:
+        raise InvalidParameter("--plan tells what nybble would run; leave out --runtime")
+    if runtime != RUNTIMES[0]:
+        steps, explained = _steps_of_onnxruntime(model, threads, offline), None
     else:
+        from ..engine import explanation
+
+        with work_progress() as progress:
+            explained = explanation.explain(model, accuracy=accuracy, offline=offline, progress=progress)
+        steps = [] if plan else _steps(explained, threads)
+    if as_json:
+        print_json({**({} if explained is None else _facts(explained)), "steps": [asdict(step) for step in steps]})
+        return
+    if explained is not None:
         _print_tables(explained)
+    for step in steps:
+        _print_step(step)
+
+
+def _steps(explained: Explanation, threads: int | None) -> list[StepTimes]:
+    from ..bench.step_times import measure_steps
+    from ..engine.loading import thread_count
+
+    return measure_steps(explained.path, explained.accuracy, thread_count(threads))
+
+
+def _steps_of_onnxruntime(model: str | None, threads: int | None, offline: bool) -> list[StepTimes]:
+    from ..bench.ceilings import known_ceilings
+    from ..bench.onnxruntime_times import measure_onnxruntime
+    from ..engine.loading import thread_count
+    from ..graph.dispatch import selected_isa
+    from ..hub.resolve import resolve
+    from ..inspection.inspect import model_file
+    from ..machine.description import describe
+
+    path = model_file(resolve(model, offline=offline))
+    count = thread_count(threads)
+    (ceilings,) = known_ceilings([count], selected_isa(), describe())
+    return measure_onnxruntime(path, count, asdict(ceilings))
+
+
+def _print_step(step: StepTimes) -> None:
+    print()
+    print(f"{'a decode step' if step.rows == 1 else f'a step of {step.rows} tokens'}: {1e3 * step.wall_seconds:.2f} ms")
+    total = sum(op.seconds for op in step.ops)
+    print_table(
+        columns("OP", "COUNT>", "KERNEL", "BYTES>", "MULTIPLY-ADDS>", "LEAST>", "TIME>", "RATIO>", "SHARE>"),
+        [
+            (
+                op.kind,
+                str(op.count),
+                op.kernel,
+                f"{op.bytes:,}" if op.bytes else "",
+                f"{op.products:,}" if op.products else "",
+                "" if op.floor_seconds is None else f"{1e6 * op.floor_seconds:,.0f} us",
+                f"{1e6 * op.seconds:,.0f} us",
+                "" if op.ratio is None else f"{op.ratio:.1f}",
+                f"{100 * op.seconds / total:.0f} %",
+            )
+            for op in step.ops
+        ],
+    )
+    for op in step.ops:
+        if op.cause:
+            print(one_line(f"wrong path, not slow path: {op.kind} takes {op.ratio:.0f} times the least: {op.cause}"))
 
 
 def _facts(explained: Explanation) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def load(
     Raises :class:`~nybble.errors.NybbleError`: not found, not fetched, malformed, unsupported, or too large.
     """
     # Mistakes are told before a download begins.
-    count, parsed = _thread_count(threads), Accuracy.parse(accuracy)
+    count, parsed = thread_count(threads), Accuracy.parse(accuracy)
     _check_context_length(context_length)
     selected_isa()
     path = resolve(None if model is None else str(model), offline=offline, progress=progress)
@@ -205,7 +205,8 @@ def _check_context_length(context_length: int | None) -> None:
         raise InvalidParameter(f"context_length is {context_length!r}; it must be a whole number of at least 1")
 
 
-def _thread_count(threads: int | None) -> int:
+def thread_count(threads: int | None) -> int:
+    """``threads``, or one for each CPU this process may use; raises :class:`InvalidParameter`."""
     if threads is None:
         return allowed_cpus().count
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
