@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from nybble import __version__
 from nybble.cli import app as application
-from nybble.cli import bench, cache, chat, explain, inspect, models, patch, probe, run
+from nybble.cli import bench, cache, chat, convert, explain, inspect, models, patch, probe, run
 from nybble.cli.answering import answer_parameters
 from nybble.engine.llm import DEFAULT_MAX_TOKENS
 from nybble.engine.loading import LONGEST_DEFAULT_CONTEXT
@@ -32,6 +32,7 @@ EXAMPLES = {
     ("explain",): explain.EXAMPLES,
     ("inspect",): inspect.EXAMPLES,
     ("patch",): patch.EXAMPLES,
+    ("convert",): convert.EXAMPLES,
     ("probe",): probe.EXAMPLES,
     ("bench",): bench.EXAMPLES,
 }

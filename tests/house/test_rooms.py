@@ -13,7 +13,7 @@ FLOORS = [
     {"cli"},
     {"bench"},
     {"engine"},
-    {"packed"},
+    {"packed", "conversion"},
     {"hub", "models", "ort", "inspection"},
     {"formats", "tokenizer", "machine"},
     {"graph"},

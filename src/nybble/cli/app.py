@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, cache, chat, explain, inspect, models, patch, probe, run
+from . import bench, cache, chat, convert, explain, inspect, models, patch, probe, run
 
 EXAMPLES = ('nybble run "What is the capital of France?"', "nybble chat", "nybble models")
 
@@ -56,5 +56,6 @@ app.add_typer(cache.app, name="cache", epilog=epilog(cache.EXAMPLES))
 app.command(epilog=epilog(explain.EXAMPLES))(explain.explain)
 app.command(epilog=epilog(inspect.EXAMPLES))(inspect.inspect)
 app.command(epilog=epilog(patch.EXAMPLES))(patch.patch)
+app.command(epilog=epilog(convert.EXAMPLES))(convert.convert)
 app.command(epilog=epilog(probe.EXAMPLES))(probe.probe)
 app.command(epilog=epilog(bench.EXAMPLES))(bench.bench)

@@ -18,7 +18,7 @@ from .onnx import read_onnx
 from .tokenizer_json import read_tokenizer_json
 
 GENAI_CONFIGURATION = "genai_config.json"
-_SAMPLING = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+SAMPLING = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 
 
 def open_onnx_folder(folder: Path) -> Checkpoint:
@@ -158,7 +158,7 @@ def _chat_template(folder: Path, settings: Mapping[str, object]) -> dict[str, Me
 def _sampling(search: Mapping[str, object]) -> dict[str, MetadataValue]:
     """What the author recommends; temperature and filters count only where sampling is on."""
     found: dict[str, MetadataValue] = {}
-    names = dict(_SAMPLING) if search.get("do_sample") is True else {}
+    names = dict(SAMPLING) if search.get("do_sample") is True else {}
     names["repetition_penalty"] = "penalty_repeat"
     for name, key in names.items():
         value = search.get(name)

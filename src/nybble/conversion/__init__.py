@@ -1,0 +1,1 @@
+"""Models written in another format than they came in."""
