@@ -24,6 +24,9 @@ inline constexpr int kTileVectors = 1;
 inline constexpr int kAttentionRows = NYBBLE_RVV_VLEN == 512 ? 6 : 4;
 inline constexpr int kAttentionVectors = NYBBLE_RVV_VLEN / 128;
 inline constexpr int kAttentionSums = kAttentionRows * kAttentionVectors;
+// Those of an int8 KV cache: one of its sums takes 2048 bits.
+inline constexpr int kWideRows = NYBBLE_RVV_VLEN / 128;
+inline constexpr int kWideSums = kWideRows;
 
 template <typename T, size_t Count>
 struct VectorOf {
@@ -193,9 +196,10 @@ inline void store_code_group(uint8_t* to, Codes a) { std::memcpy(to, &a.v, sizeo
 template <int Bits>
 inline Codes part_of(Codes line, int part) {
     if constexpr (Bits == 8) return line;
-    return {part == 0 ? line.v & 15 : line.v >> 4};
+    constexpr uint8_t mask = (1 << Bits) - 1;
+    return {(line.v >> static_cast<uint8_t>(part * Bits)) & mask};
 }
-inline void prefetch(const uint8_t* address) { __builtin_prefetch(address); }
+[[gnu::always_inline]] inline void prefetch(const uint8_t* address) { __builtin_prefetch(address); }
 
 // The activations of 4 k for each of 16 channels.
 inline Vector<int8_t, 64> repeat(int32_t activations) {
@@ -208,19 +212,22 @@ inline Vector<int32_t, 32> pairs_added(Vector<int16_t, 64> a) {
     const auto odd = __builtin_convertvector(pairs >> 16, Vector<int16_t, 32>);
     return __builtin_convertvector(even, Vector<int32_t, 32>) + __builtin_convertvector(odd, Vector<int32_t, 32>);
 }
+// Modulo 2³².
+template <size_t Count>
+inline Vector<uint32_t, Count / 2> pairs_added(Vector<uint32_t, Count> a) {
+    const auto pairs = reinterpret_cast<Vector<uint64_t, Count / 2>>(a);
+    return __builtin_convertvector(pairs, Vector<uint32_t, Count / 2>) +
+           __builtin_convertvector(pairs >> 32, Vector<uint32_t, Count / 2>);
+}
 inline Vector<int32_t, 16> pairs_added(Vector<int32_t, 32> a) {
-    const auto pairs = reinterpret_cast<Vector<int64_t, 16>>(a);
-    return __builtin_convertvector(pairs, Vector<int32_t, 16>) +
-           __builtin_convertvector(pairs >> 32, Vector<int32_t, 16>);
+    return reinterpret_cast<Vector<int32_t, 16>>(pairs_added<32>(reinterpret_cast<Vector<uint32_t, 32>>(a)));
 }
 
 // Σ over a block of code · activation for 16 channels (see the AVX512 file).
+//
+// 2- and 4-bit codes: eight products of at most 15·127 fit in 16 bits, so neighbours are added only every 32 k.
 template <int Bits, bool Symmetric>
-struct BlockDot;
-
-// 4-bit codes: eight products of at most 15·127 fit in 16 bits, so neighbours are added only every 32 k.
-template <bool Symmetric>
-struct BlockDot<4, Symmetric> {
+struct BlockDot {
     Integers total;
     Vector<int16_t, 64> products;
     void start(int32_t start) {
@@ -232,7 +239,7 @@ struct BlockDot<4, Symmetric> {
                     __builtin_convertvector(repeat(activations), Vector<int16_t, 64>);
     }
     void widen() {
-        total.v += pairs_added(pairs_added(products)) << 4;
+        total.v += pairs_added(pairs_added(products)) << (8 - Bits);
         products = Vector<int16_t, 64>{};
     }
 };
@@ -254,6 +261,33 @@ struct BlockDot<8, Symmetric> {
     void widen() {
         total.v += pairs_added(pairs);
         pairs = Vector<int32_t, 32>{};
+    }
+};
+
+// 16-bit activations, 16 in 32 bytes.
+inline void store_wide(uint8_t* to, Integers a) {
+    const auto values = __builtin_convertvector(a.v, Vector<int16_t, 16>);
+    std::memcpy(to, &values, sizeof values);
+}
+
+// Σ code · activation for 16 lanes of codes, modulo 2³². `group` is that of 4 activations among 16.
+struct WideDot {
+    Vector<uint32_t, 64> products;  // four sums a lane
+    uint32_t first;
+    void start(int32_t value) {
+        products = Vector<uint32_t, 64>{};
+        first = static_cast<uint32_t>(value);
+    }
+    void accumulate(Codes codes, const uint8_t* activations, size_t group) {
+        int64_t four;
+        std::memcpy(&four, __builtin_assume_aligned(activations + 8 * group, sizeof(int32_t)), sizeof four);
+        const auto repeated = reinterpret_cast<Vector<int16_t, 64>>(four + Vector<int64_t, 16>{});
+        products += reinterpret_cast<Vector<uint32_t, 64>>(__builtin_convertvector(codes.v, Vector<int32_t, 64>) *
+                                                           __builtin_convertvector(repeated, Vector<int32_t, 64>));
+    }
+    Integers total() const {
+        const Vector<uint32_t, 16> sums = pairs_added<32>(pairs_added<64>(products)) + first;
+        return {reinterpret_cast<Vector<int32_t, 16>>(sums)};
     }
 };
 
