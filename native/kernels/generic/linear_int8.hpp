@@ -239,6 +239,7 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel, size_
     const size_t blocks_of_group = kActivationGroup / a.block;
     std::memset(scratch.sums, 0, (end - begin) * sizeof(scratch.sums[0]));
     for (size_t g = 0; g < a.groups; ++g) {
+        if (g + 1 == a.groups) fetch_outputs(arguments, panel * kPanelChannels, begin, end);
         group.first_block = g * blocks_of_group;
         group.blocks = std::min(blocks_of_group, a.blocks - group.first_block);
         group.codes = blocks.codes(group.first_block);
