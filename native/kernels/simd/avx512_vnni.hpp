@@ -84,10 +84,6 @@ inline Integers broadcast_integer(int32_t value) { return {_mm512_set1_epi32(val
 inline Integers load_integers(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
 inline Integers exclusive_or(Integers a, Integers b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline Integers add(Integers a, Integers b) { return {_mm512_add_epi32(a.v, b.v)}; }
-template <int Bits>
-inline Integers shift_left(Integers a) {
-    return {_mm512_slli_epi32(a.v, Bits)};
-}
 // Of each lane, the `Bits` bits from bit `first`.
 template <int Bits>
 inline Integers bits_from(Integers a, int first) {

@@ -127,10 +127,6 @@ inline Integers exclusive_or(Integers a, Integers b) {
 inline Integers add(Integers a, Integers b) {
     return each_lane<Integers>([&](int i) { return a.v[i] + b.v[i]; });
 }
-template <int Bits>
-inline Integers shift_left(Integers a) {
-    return each_lane<Integers>([&](int i) { return a.v[i] * (1 << Bits); });
-}
 // Of each lane, the `Bits` bits from bit `first`.
 template <int Bits>
 inline Integers bits_from(Integers a, int first) {
