@@ -23,3 +23,20 @@ def test_convert(nybble: Nybble, tmp_path: Path, storage: str, options: tuple[st
     assert (tmp_path / "made" / "model.onnx").exists()
     again = nybble("convert", path, tmp_path / "made")
     assert again.code == 2 and "is there already" in again.error
+
+
+def test_linears_of_onnx(nybble: Nybble, tmp_path: Path) -> None:
+    made, qdq, back = tmp_path / "made", tmp_path / "qdq.onnx", tmp_path / "back.onnx"
+    path = small_gguf(tmp_path / "model.gguf", storage="Q8_0")
+    assert nybble("convert", path, made).code == 0
+    outcome = nybble("convert", made, qdq, "--to", "qdq")
+    assert (outcome.code, outcome.output) == (0, "") and "15 MatMulNBits nodes decoded" in outcome.remarks
+    assert "15 MatMulNBits nodes made" in nybble("convert", qdq, back, "--to", "nbits").remarks
+    for arguments, named in (
+        ((made, tmp_path / "x.onnx"), "--to qdq"),
+        ((made, tmp_path / "x.onnx", "--to", "qdq", "--requantise"), "nothing else"),
+        ((made, tmp_path / "x.onnx", "--to", "gguf"), "qdq or nbits"),
+        ((path, tmp_path / "x", "--to", "qdq"), "leave out --to"),
+    ):
+        outcome = nybble("convert", *arguments)
+        assert outcome.code == 2 and named in outcome.error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import InvalidParameter
 from . import options
 from .output import megabytes, note, work_progress
 
@@ -16,10 +17,16 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "nybble convert smollm2-135m smollm2-onnx",
     "nybble convert model.Q4_1.gguf model-onnx --requantise",
+    "nybble convert model.onnx qdq.onnx --to qdq",
+    "nybble convert qdq.onnx model.onnx --to nbits",
 )
+FORMS = ("qdq", "nbits")
 
 Source = Annotated[str, typer.Argument(metavar="MODEL", help=options.ANY_MODEL_HELP)]
-Target = Annotated[Path, typer.Argument(metavar="FOLDER", help="What to make; it must not be there yet.")]
+Target = Annotated[
+    Path,
+    typer.Argument(metavar="OUT", help="The folder, or the .onnx file from an ONNX model; it must not be there yet."),
+]
 
 
 Requantise = Annotated[
@@ -31,21 +38,55 @@ Requantise = Annotated[
 ]
 
 
-def convert(source: Source, target: Target, requantise: Requantise = False, offline: options.Offline = False) -> None:
-    """Write a GGUF model as a folder that ONNX Runtime, ONNX Runtime GenAI and nybble load.
+To = Annotated[
+    str | None,
+    typer.Option(
+        metavar="qdq|nbits",
+        help="Of an ONNX model: DequantizeLinear and MatMul in the place of each MatMulNBits, or the reverse.",
+    ),
+]
+
+
+def convert(
+    source: Source, target: Target, to: To = None, requantise: Requantise = False, offline: options.Offline = False
+) -> None:
+    """Write a GGUF model as a folder that ONNX Runtime, ONNX Runtime GenAI and nybble load, or the linears of an ONNX
+    model in another form.
 
     Weights stay as they are, but for those of Q5_1 and Q5_K, and what --requantise rounds. The folder has model.onnx
     with its weights beside it, genai_config.json, and the tokeniser where it is byte-level BPE.
     """
-    from ..conversion.folder import gguf_to_onnx
+    from ..formats.mapped_file import MappedFile
+    from ..formats.onnx_folder import decoder_file
+    from ..formats.recognise import looks_like_onnx
     from ..hub.resolve import resolve
 
+    if to not in (None, *FORMS):
+        raise InvalidParameter(f"--to is {to!r}; expected {' or '.join(FORMS)}")
     path = Path(source)
     if not path.exists():
         with work_progress() as progress:
             path = resolve(source, offline=offline, progress=progress)
+    path = decoder_file(path) if path.is_dir() else path
+    is_onnx = looks_like_onnx(MappedFile(path).data)
+    if is_onnx and (to is None or requantise):
+        raise InvalidParameter(f"{path} is an ONNX model; say --to qdq or --to nbits, and nothing else")
+    if is_onnx:
+        _convert_linears(path, target, to)
+        return
+    if to is not None:
+        raise InvalidParameter(f"{path} is no ONNX model; leave out --to")
+    from ..conversion.folder import gguf_to_onnx
+
     for remark in _remarks(gguf_to_onnx(path, target, requantise=requantise)):
         note(remark)
+
+
+def _convert_linears(source: Path, target: Path, form: str | None) -> None:
+    from ..conversion.qdq import from_qdq, to_qdq
+
+    count = (to_qdq if form == "qdq" else from_qdq)(source, target)
+    note(f"{target}: {count} {'MatMulNBits nodes decoded before use' if form == 'qdq' else 'MatMulNBits nodes made'}")
 
 
 def _remarks(written: WrittenFolder) -> list[str]:

@@ -99,7 +99,7 @@ def _write(checkpoint: Checkpoint, graph: Graph, folder: Path, requantise: bool)
         writer = GraphWriter(weights)
         decoder = DecoderWriter(graph, writer, requantise=requantise)
         decoder.write(checkpoint.release)
-        writer.write(folder / MODEL_FILE, f"nybble {__version__}", OPSETS)
+    writer.write(folder / MODEL_FILE, f"nybble {__version__}", OPSETS)
     return decoder, described is not None
 
 

@@ -90,7 +90,7 @@ def write_pieces(target: Path, pieces: Sequence[Piece]) -> None:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            make_public(file.fileno())
         Path(name).replace(target)
     except BaseException:
         with suppress(OSError):
@@ -98,10 +98,11 @@ def write_pieces(target: Path, pieces: Sequence[Piece]) -> None:
         raise
 
 
-def _umask() -> int:
+def make_public(descriptor: int) -> None:
+    """Give a temporary file the permissions of one that was made the usual way."""
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    os.fchmod(descriptor, 0o666 & ~mask)
 
 
 class _Editor:

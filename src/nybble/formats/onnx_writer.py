@@ -5,15 +5,18 @@ Messages: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 
 from __future__ import annotations
 
+import os
 import struct
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .onnx_edit import EXTERNAL, write_pieces
+from .onnx_edit import EXTERNAL, make_public, write_pieces
 from .onnx_model import DataType
 from .protobuf import WireType
 from .protobuf_edit import Piece, length_field, text_field, varint_bytes, varint_field
@@ -29,12 +32,41 @@ Attribute = float | int | str | Sequence[int]
 Array = NDArray[np.generic]
 
 
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """A node to be written. An input that is not given is "", an output nobody wants as well."""
+
+    name: str
+    op_type: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    domain: str = ""
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+    def message(self) -> list[Piece]:
+        """The ``NodeProto``; inputs behind the last one given are left out."""
+        given = list(self.inputs)
+        while given and not given[-1]:
+            del given[-1]
+        message: list[Piece] = [text_field(1, edge) for edge in given]
+        message += [text_field(2, edge) for edge in self.outputs]
+        message += [text_field(3, self.name), text_field(4, self.op_type)]
+        for key, value in self.attributes.items():
+            message += length_field(5, [text_field(1, key), *_attribute_value(value)])
+        if self.domain:
+            message.append(text_field(7, self.domain))
+        return message
+
+
 class WeightsFile:
-    """The file that large tensors lie in; a context that closes it. ``path`` is in the folder of its model."""
+    """The file that large tensors lie in, in the folder of its model. A context: ``path`` appears on leaving it without
+    an error, unless there is nothing in it."""
 
     def __init__(self, path: Path) -> None:
-        self._name = path.name
-        self._file = path.open("xb")
+        self._path = path
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+        self._temporary = Path(name)
+        self._file = os.fdopen(descriptor, "wb")
 
     def __enter__(self) -> WeightsFile:
         return self
@@ -42,7 +74,14 @@ class WeightsFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        try:
+            if error is None and self._file.tell():
+                self._file.flush()
+                make_public(self._file.fileno())
+                self._temporary.replace(self._path)
+        finally:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
 
     def tensor(self, name: str, data_type: DataType, shape: Sequence[int], octets: NDArray[np.uint8]) -> list[Piece]:
         """A ``TensorProto`` of ``octets``, uint8 (bytes,), which are written now if they are many."""
@@ -51,7 +90,7 @@ class WeightsFile:
         if len(octets) <= LARGEST_INLINE:
             return [*message, *length_field(9, [octets.tobytes()])]
         self._file.write(bytes(-self._file.tell() % ALIGNMENT))
-        place = {"location": self._name, "offset": str(self._file.tell()), "length": str(len(octets))}
+        place = {"location": self._path.name, "offset": str(self._file.tell()), "length": str(len(octets))}
         self._file.write(octets.data)
         for key, value in place.items():
             message += length_field(13, [text_field(1, key), text_field(2, value)])
@@ -72,7 +111,7 @@ class GraphWriter:
         self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: Attribute
     ) -> None:
         """Append a node, named like its first output. An input that is not given is ""."""
-        self._nodes += length_field(1, node_message(outputs[0], op_type, inputs, outputs, domain, attributes))
+        self._nodes += length_field(1, NewNode(outputs[0], op_type, inputs, outputs, domain, attributes).message())
 
     def constant(self, name: str, array: Array) -> str:
         """An initialiser of numbers of whole bytes; returns its name."""
@@ -85,10 +124,6 @@ class GraphWriter:
             self._names.add(name)
             self._tensors += length_field(5, self._weights.tensor(name, data_type, shape, octets))
         return name
-
-    def has(self, name: str) -> bool:
-        """Whether there is an initialiser of that name."""
-        return name in self._names
 
     def input(self, name: str, data_type: DataType, shape: Sequence[int | str]) -> None:
         """Declare an input; extents that vary are given by name."""
@@ -105,28 +140,6 @@ class GraphWriter:
         for domain, version in opsets.items():
             model += length_field(8, [text_field(1, domain), varint_field(2, version)])
         write_pieces(path, model)
-
-
-def node_message(
-    name: str,
-    op_type: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    domain: str = "",
-    attributes: Mapping[str, Attribute] | None = None,
-) -> list[Piece]:
-    """A ``NodeProto``; inputs behind the last one given are left out."""
-    given = list(inputs)
-    while given and not given[-1]:
-        del given[-1]
-    message: list[Piece] = [text_field(1, edge) for edge in given]
-    message += [text_field(2, edge) for edge in outputs]
-    message += [text_field(3, name), text_field(4, op_type)]
-    for key, value in (attributes or {}).items():
-        message += length_field(5, [text_field(1, key), *_attribute_value(value)])
-    if domain:
-        message.append(text_field(7, domain))
-    return message
 
 
 def _attribute_value(value: Attribute) -> list[Piece]:
