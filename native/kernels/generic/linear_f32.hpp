@@ -8,6 +8,9 @@
 
 namespace nybble::NYBBLE_ISA {
 
+// Bytes from the floats being multiplied to those being fetched.
+inline constexpr size_t kFloatsAhead = 4096;
+
 inline size_t linear_f32_scratch_bytes(const PackedMatrix& weights) {
     if (weights.format().type == WeightType::f32) return 0;
     return weights.blocks() * weights.format().block * kPanelChannels * sizeof(float);
@@ -57,9 +60,19 @@ inline const float* decode_panel(const PackedMatrix& weights, size_t panel, uint
     return to;
 }
 
-template <int Rows, int Vectors>
-inline void linear_f32_tile(const LinearArguments& arguments, const float* panel, size_t channel, size_t first_vector,
+// Weights of 16 channels as they lie in a panel of floats.
+template <WeightType Type>
+inline Floats load_weights(const uint8_t* panel, size_t index) {
+    if constexpr (Type == WeightType::f32) return load(reinterpret_cast<const float*>(panel) + index);
+    const auto* halves = reinterpret_cast<const uint16_t*>(panel) + index;
+    return Type == WeightType::f16 ? load_half(halves) : load_bfloat(halves);
+}
+
+// A register tile: Rows rows of activations × Vectors × 16 channels of a panel, as floats of `Type` [k][32].
+template <WeightType Type, bool FromMemory, int Rows, int Vectors>
+inline void linear_f32_tile(const LinearArguments& arguments, const uint8_t* panel, size_t channel, size_t first_vector,
                             size_t row) {
+    constexpr size_t line_bytes = kPanelChannels * (Type == WeightType::f32 ? 4 : 2);
     const size_t k_end = arguments.weights->k();
     const FloatRows& a = arguments.floats;
     Floats sums[2][Rows][Vectors];
@@ -68,13 +81,18 @@ inline void linear_f32_tile(const LinearArguments& arguments, const float* panel
             for (Floats& value : of_row) value = broadcast(0.0f);
         }
     }
-    const float* weights = panel + first_vector * kLaneCount;
     const float* activations = a.data + row * a.stride;
     const auto step = [&](size_t k, Floats(&into)[Rows][Vectors]) __attribute__((always_inline)) {
+        if constexpr (FromMemory) {
+            const uint8_t* ahead = panel + k * line_bytes + kFloatsAhead;
+            prefetch(ahead);
+            if constexpr (line_bytes > 64) prefetch(ahead + 64);
+        }
         Floats w[Vectors];
 #pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v)
-            w[v] = load(weights + k * kPanelChannels + static_cast<size_t>(v) * kLaneCount);
+        for (int v = 0; v < Vectors; ++v) {
+            w[v] = load_weights<Type>(panel, k * kPanelChannels + (first_vector + static_cast<size_t>(v)) * kLaneCount);
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
             const Floats x = broadcast(activations[static_cast<size_t>(r) * a.stride + k]);
@@ -97,15 +115,33 @@ inline void linear_f32_tile(const LinearArguments& arguments, const float* panel
     }
 }
 
+template <WeightType Type, bool FromMemory>
+inline void linear_f32_rows(const LinearArguments& arguments, const uint8_t* weights, size_t panel, size_t row_begin,
+                            size_t row_end) {
+    constexpr size_t vectors = kPanelChannels / kLaneCount;
+    if (row_end - row_begin == 1) {
+        linear_f32_tile<Type, FromMemory, 1, vectors>(arguments, weights, panel * kPanelChannels, 0, row_begin);
+        return;
+    }
+    for (size_t vector = 0; vector < vectors; vector += kTileVectors) {
+        for_each_row_tile<kF32TileRows>(row_begin, row_end, [&]<int Rows>(size_t row) {
+            linear_f32_tile<Type, FromMemory, Rows, kTileVectors>(arguments, weights, panel * kPanelChannels, vector,
+                                                                  row);
+        });
+    }
+}
+
 template <WeightType Type>
 inline void linear_f32(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
                        uint8_t* scratch) {
-    const float* decoded = decode_panel<Type>(*arguments.weights, panel, scratch);
-    for (size_t vector = 0; vector < kPanelChannels / kLaneCount; vector += kTileVectors) {
-        for_each_row_tile<kF32TileRows>(row_begin, row_end, [&]<int Rows>(size_t row) {
-            linear_f32_tile<Rows, kTileVectors>(arguments, decoded, panel * kPanelChannels, vector, row);
-        });
+    if constexpr (Type == WeightType::f16 || Type == WeightType::bf16) {
+        if (row_end - row_begin <= kF32TileRows) {
+            linear_f32_rows<Type, true>(arguments, arguments.weights->panel(panel), panel, row_begin, row_end);
+            return;
+        }
     }
+    const auto* decoded = reinterpret_cast<const uint8_t*>(decode_panel<Type>(*arguments.weights, panel, scratch));
+    linear_f32_rows<WeightType::f32, Type == WeightType::f32>(arguments, decoded, panel, row_begin, row_end);
 }
 
 }  // namespace nybble::NYBBLE_ISA

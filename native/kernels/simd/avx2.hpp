@@ -176,7 +176,9 @@ inline Codes part_of(Codes line, int part) {
     return {_mm256_and_si256(_mm256_srli_epi16(line.low, 4), mask),
             _mm256_and_si256(_mm256_srli_epi16(line.high, 4), mask)};
 }
-inline void prefetch(const uint8_t* address) { _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0); }
+[[gnu::always_inline]] inline void prefetch(const uint8_t* address) {
+    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+}
 
 inline __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 

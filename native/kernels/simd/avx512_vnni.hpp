@@ -112,7 +112,9 @@ inline Codes part_of(Codes line, int part) {
     if constexpr (Bits == 8) return line;
     return {_mm512_and_si512(part == 0 ? _mm512_slli_epi16(line.v, 4) : line.v, _mm512_set1_epi8(-16))};
 }
-inline void prefetch(const uint8_t* address) { _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0); }
+[[gnu::always_inline]] inline void prefetch(const uint8_t* address) {
+    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+}
 
 // Σ over a block of code · activation for 16 channels; less the zero point's part, which is `start`, if `Symmetric`.
 template <int Bits, bool Symmetric>

@@ -173,7 +173,7 @@ inline Codes part_of(Codes line, int part) {
     for (uint8_t& code : line.v) code = static_cast<uint8_t>(part == 0 ? code << 4 : code & 0xf0);
     return line;
 }
-inline void prefetch(const uint8_t* address) { __builtin_prefetch(address); }
+[[gnu::always_inline]] inline void prefetch(const uint8_t* address) { __builtin_prefetch(address); }
 
 // Σ over a block of code · activation for 16 channels (see the AVX512 file).
 template <int Bits, bool Symmetric>
