@@ -41,12 +41,12 @@ def test_an_instruction_set_this_cpu_lacks_is_refused_with_those_it_has(monkeypa
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
-@pytest.mark.parametrize("weights", ["w4", "w8", "f16", "bf16", "f32"])
+@pytest.mark.parametrize("weights", ["w2", "w4", "w8", "f16", "bf16", "f32"])
 @pytest.mark.parametrize("accuracy", Accuracy)
 def test_every_weight_type_has_a_kernel(isa: str, weights: str, accuracy: Accuracy) -> None:
     """int8 activations where the weights are quantised and nobody asked for fp32."""
     choice = choose_linear_kernel(weights, accuracy, isa)
-    activations = "int8" if weights in ("w4", "w8") and accuracy is Accuracy.INT8 else "f32"
+    activations = "int8" if weights in ("w2", "w4", "w8") and accuracy is Accuracy.INT8 else "f32"
     assert choice.kernel == LinearKernel(f"linear_{weights}_{activations}_panel32_{isa}", isa, weights, activations)
     assert choice.kernel in linear_kernels()
 

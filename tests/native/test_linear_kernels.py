@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nybble import _native
 from nybble.graph import reference
 from nybble.quant.matrix import to_matrix
-from nybble.quant.storage import BlockStorage, SeparateStorage, Storage, StorageType
+from nybble.quant.storage import BlockStorage, InBlocks, SeparateStorage, Storage, StorageType
 from nybble.quant.tensor import Tensor
 from tests.quant.stored import PLAIN, SEPARATE, random_tensor
 
@@ -225,7 +225,7 @@ def test_each_instruction_set_of_this_cpu_has_every_kernel() -> None:
     """What was tested above, and that nothing of the registry was left out."""
     kinds = {(weights, activations) for _, weights, activations in KERNELS.values()}
     assert kinds == {
-        *((weights, "int8") for weights in ("w4", "w8")),
+        *((weights, "int8") for weights in ("w2", "w4", "w8")),
         *((weights, "f32") for weights in ("w2", "w4", "w8", "f16", "bf16", "f32")),
     }
     assert "portable" in ISAS
@@ -255,7 +255,12 @@ def test_no_dot_product_saturates(kernel: str, m: int, n: int, blocks: int, sign
         "alternating": np.tile([1.0, -1.0], (m, k // 2)),
         "random": random.choice([-1.0, 1.0], (m, k)),
     }[signs]
-    for storage in (StorageType.Q4_0, StorageType.Q4_1) if weights == "w4" else (StorageType.Q8_0, StorageType.Q5_1):
+    of_weights: dict[str, tuple[InBlocks, ...]] = {
+        "w2": (BlockStorage(2, 32, False), BlockStorage(2, 32, True)),
+        "w4": (StorageType.Q4_0, StorageType.Q4_1),
+        "w8": (StorageType.Q8_0, StorageType.Q5_1),
+    }
+    for storage in of_weights[weights]:
         tensor = extreme_tensor(storage, n, k, random)
         x = (127 * pattern).astype(np.float32)
         exact = x.astype(np.float64) @ pack(tensor).rows(0, n).astype(np.float64).T
@@ -264,11 +269,11 @@ def test_no_dot_product_saturates(kernel: str, m: int, n: int, blocks: int, sign
         np.testing.assert_array_equal(found, exact)
 
 
-def extreme_tensor(storage: StorageType, n: int, k: int, random: np.random.Generator) -> Tensor:
+def extreme_tensor(storage: InBlocks, n: int, k: int, random: np.random.Generator) -> Tensor:
     """Codes all lowest, all highest, or either at random, by rows; scale 1 and offset 0 or 1."""
     octets = np.zeros((n, k // 32, storage.block_bytes), np.uint8)
     octets[:, :, :2] = np.array([1], "<f2").view(np.uint8)
-    codes = octets[:, :, {StorageType.Q4_1: 4, StorageType.Q5_1: 4}.get(storage, 2) :]
+    codes = octets[:, :, 4 if storage in (StorageType.Q4_1, StorageType.Q5_1, BlockStorage(2, 32, True)) else 2 :]
     codes[...] = random.choice([0, 255], codes.shape)
     codes[0::3], codes[1::3] = 0, 255
     if storage is StorageType.Q8_0:  # int8: the ends are -128 and 127

@@ -167,14 +167,24 @@ inline void store_code_group(uint8_t* to, Codes a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), a.low);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32), a.high);
 }
-// The codes of k group `part` of the 8 / Bits that share a line, as BlockDot takes them: 4-bit ones are 0..15.
+// The codes of k group `part` of the 8 / Bits that share a line, as BlockDot takes them: 2-bit ones are 0..3, 4-bit
+// ones 0..15.
 template <int Bits>
 inline Codes part_of(Codes line, int part) {
     if constexpr (Bits == 8) return line;
-    const __m256i mask = _mm256_set1_epi8(15);
-    if (part == 0) return {_mm256_and_si256(line.low, mask), _mm256_and_si256(line.high, mask)};
-    return {_mm256_and_si256(_mm256_srli_epi16(line.low, 4), mask),
-            _mm256_and_si256(_mm256_srli_epi16(line.high, 4), mask)};
+    const __m256i mask = _mm256_set1_epi8((1 << Bits) - 1);
+    switch (part * Bits) {
+        case 0: return {_mm256_and_si256(line.low, mask), _mm256_and_si256(line.high, mask)};
+        case 2:
+            return {_mm256_and_si256(_mm256_srli_epi16(line.low, 2), mask),
+                    _mm256_and_si256(_mm256_srli_epi16(line.high, 2), mask)};
+        case 4:
+            return {_mm256_and_si256(_mm256_srli_epi16(line.low, 4), mask),
+                    _mm256_and_si256(_mm256_srli_epi16(line.high, 4), mask)};
+        default:
+            return {_mm256_and_si256(_mm256_srli_epi16(line.low, 6), mask),
+                    _mm256_and_si256(_mm256_srli_epi16(line.high, 6), mask)};
+    }
 }
 [[gnu::always_inline]] inline void prefetch(const uint8_t* address) {
     _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
@@ -183,12 +193,10 @@ inline Codes part_of(Codes line, int part) {
 inline __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 
 // Σ over a block of code · activation for 16 channels (see the AVX512 file).
+//
+// 2- and 4-bit codes: eight products of at most 15·127·2 fit in the 16-bit lanes, so widen only every 32 k.
 template <int Bits, bool Symmetric>
-struct BlockDot;
-
-// 4-bit codes: eight products of at most 15·127·2 fit in the 16-bit lanes, so widen only every 32 k.
-template <bool Symmetric>
-struct BlockDot<4, Symmetric> {
+struct BlockDot {
     Integers total;
     __m256i low, high;
     void start(int32_t start) {
@@ -203,7 +211,7 @@ struct BlockDot<4, Symmetric> {
         asm("" : "+x"(low), "+x"(high));
     }
     void widen() {
-        total = add(total, shift_left<4>({widened(low), widened(high)}));
+        total = add(total, shift_left<8 - Bits>({widened(low), widened(high)}));
         low = high = _mm256_setzero_si256();
     }
 };

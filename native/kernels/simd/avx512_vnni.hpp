@@ -110,7 +110,14 @@ inline void store_code_group(uint8_t* to, Codes a) { _mm512_storeu_si512(to, a.v
 template <int Bits>
 inline Codes part_of(Codes line, int part) {
     if constexpr (Bits == 8) return line;
-    return {_mm512_and_si512(part == 0 ? _mm512_slli_epi16(line.v, 4) : line.v, _mm512_set1_epi8(-16))};
+    if constexpr (Bits == 4) {
+        return {_mm512_and_si512(part == 0 ? _mm512_slli_epi16(line.v, 4) : line.v, _mm512_set1_epi8(-16))};
+    }
+    const __m512i shifted = part == 0   ? _mm512_slli_epi16(line.v, 6)
+                            : part == 1 ? _mm512_slli_epi16(line.v, 4)
+                            : part == 2 ? _mm512_slli_epi16(line.v, 2)
+                                        : line.v;
+    return {_mm512_and_si512(shifted, _mm512_set1_epi8(-64))};
 }
 [[gnu::always_inline]] inline void prefetch(const uint8_t* address) {
     _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);

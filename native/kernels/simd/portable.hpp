@@ -170,7 +170,7 @@ inline void store_code_group(uint8_t* to, const Codes& a) { std::memcpy(to, a.v,
 template <int Bits>
 inline Codes part_of(Codes line, int part) {
     if constexpr (Bits == 8) return line;
-    for (uint8_t& code : line.v) code = static_cast<uint8_t>(part == 0 ? code << 4 : code & 0xf0);
+    for (uint8_t& code : line.v) code = static_cast<uint8_t>(code >> (part * Bits) << (8 - Bits));
     return line;
 }
 [[gnu::always_inline]] inline void prefetch(const uint8_t* address) { __builtin_prefetch(address); }
