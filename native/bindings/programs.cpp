@@ -41,6 +41,14 @@ std::vector<double> checked(std::vector<double> inverse_frequencies, size_t head
     return inverse_frequencies;
 }
 
+KVBlock kv_block(const std::string& type, size_t head_dim) {
+    if (type == "fp16") return {KVType::fp16, head_dim};
+    if (type == "bf16") return {KVType::bf16, head_dim};
+    require(type == "int8", "a KV cache is fp16, bf16 or int8");
+    require(head_dim <= kLargestHeadOfCodes, "an int8 KV cache has heads of at most 512 features");
+    return {KVType::int8, head_dim};
+}
+
 // Builds and runs a Program; buffers are View indices.
 class PyProgram {
   public:
@@ -116,8 +124,8 @@ class PyProgram {
         require(layer < layers_ && heads > 0 && heads % kv_heads_ == 0 && at(query).width == heads * head_dim_ &&
                     same_shape(query, output) && is_f32(query) && is_f32(output) && !is_per_output(query),
                 "bad attention");
-        program_.add(make_attention(std::move(label), layer, at(query), at(output), heads, kv_heads_,
-                                    {KVType::fp16, head_dim_}, scale));
+        program_.add(
+            make_attention(std::move(label), layer, at(query), at(output), heads, kv_heads_, head_dim_, scale));
     }
     void swiglu(std::string label, size_t gate, size_t up, size_t output) {
         require(is_f32(gate) && is_f32(up) && same_shape(gate, up) && same_shape(up, output), "bad swiglu");
@@ -222,16 +230,16 @@ void bind_programs(nb::module_& m) {
     nb::class_<KVCache>(m, "KVCache")
         .def(
             "__init__",
-            [](KVCache* cache, size_t layers, size_t kv_heads, size_t head_dim, size_t capacity) {
-                new (cache) KVCache(layers, kv_heads, {KVType::fp16, head_dim}, capacity);
+            [](KVCache* cache, size_t layers, size_t kv_heads, size_t head_dim, size_t capacity, const char* type) {
+                new (cache) KVCache(layers, kv_heads, kv_block(type, head_dim), capacity);
             },
-            "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a)
+            "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a, "type"_a = "fp16")
         .def_static(
             "bytes_for",
-            [](size_t layers, size_t kv_heads, size_t head_dim, size_t capacity) {
-                return KVCache::bytes_for(layers, kv_heads, {KVType::fp16, head_dim}, capacity);
+            [](size_t layers, size_t kv_heads, size_t head_dim, size_t capacity, const char* type) {
+                return KVCache::bytes_for(layers, kv_heads, kv_block(type, head_dim), capacity);
             },
-            "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a)
+            "layers"_a, "kv_heads"_a, "head_dim"_a, "capacity"_a, "type"_a = "fp16")
         .def_prop_ro("capacity", &KVCache::capacity)
         .def_prop_ro("length", &KVCache::length)
         .def(

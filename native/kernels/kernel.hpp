@@ -145,8 +145,8 @@ struct RowKernels {
     // The same in parts, with the same bits: a state for each chunk, then the output from all states in order.
     void (*attend_to_chunk)(const AttentionArguments&, size_t chunk, float* state, uint8_t* scratch);
     void (*merge_chunks)(const AttentionArguments&, float* states);
-    size_t (*attention_scratch_bytes)(const KVBlock&, size_t rows);
-    size_t (*attention_state_floats)(const KVBlock&, size_t rows);
+    size_t (*attention_scratch_bytes)(size_t padded_head_dim, size_t rows);
+    size_t (*attention_state_floats)(size_t padded_head_dim, size_t rows);
     // Where the highest of `count` logits (at least one) is, the first of equals; `count` if any is NaN or infinite.
     size_t (*highest_logit)(const float* logits, size_t count);
 };

@@ -71,19 +71,19 @@ class RotateAppend final : public WritingOp {
 
 class Attention final : public WritingOp {
   public:
-    Attention(std::string label, size_t layer, View query, View output, size_t heads, size_t kv_heads, KVBlock block,
+    Attention(std::string label, size_t layer, View query, View output, size_t heads, size_t kv_heads, size_t head_dim,
               float scale)
         : WritingOp(std::move(label), output),
           layer_(layer),
           query_(query),
           kv_heads_(kv_heads),
           group_(heads / kv_heads),
-          block_(block),
+          head_dim_(head_dim),
           scale_(scale),
           tile_positions_(std::max<size_t>(1, kRowsPerTile / group_)) {}
     // The same on every instruction set.
     size_t scratch_bytes() const override {
-        return row_kernels(Isa::portable).attention_scratch_bytes(block_, tile_positions_ * group_);
+        return row_kernels(Isa::portable).attention_scratch_bytes(round_up(head_dim_, 16), tile_positions_ * group_);
     }
     SharedNeeds shared_needs(const Step& step) const override {
         const std::vector<Tile> tiles = tiles_of(step);
@@ -128,7 +128,7 @@ class Attention final : public WritingOp {
                 const bool is_divided = span.rows <= tile_positions_;
                 const size_t parts = is_divided ? chunks_of(span.first_position + span.rows) : 1;
                 tiles.push_back({&span, begin, positions, parts,
-                                 kernels.attention_state_floats(block_, positions * group_), state});
+                                 kernels.attention_state_floats(round_up(head_dim_, 16), positions * group_), state});
                 state += tiles.back().states(kv_heads_);
                 end = begin;
             }
@@ -139,10 +139,10 @@ class Attention final : public WritingOp {
     void attend(Turn& turn, const Tile& tile, size_t index, size_t kv_head, size_t part) const {
         const KVCache& cache = *tile.span->cache;
         const FloatRows query = turn.floats(query_), output = turn.floats(output_);
-        const size_t row = tile.span->first_row + tile.first, first_feature = kv_head * group_ * block_.head_dim;
+        const size_t row = tile.span->first_row + tile.first, first_feature = kv_head * group_ * head_dim_;
         const AttentionArguments arguments{cache.block_of(layer_, kv_head, 0),
                                            cache.block_stride(),
-                                           block_,
+                                           cache.block(),
                                            group_,
                                            tile.span->first_position + tile.first,
                                            tile.positions,
@@ -165,7 +165,7 @@ class Attention final : public WritingOp {
     size_t layer_;
     View query_;
     size_t kv_heads_, group_;
-    KVBlock block_;
+    size_t head_dim_;
     float scale_;
     size_t tile_positions_;
 };
@@ -178,8 +178,8 @@ std::unique_ptr<Op> make_rotate_append(std::string label, size_t layer, View que
                                           std::move(norms));
 }
 std::unique_ptr<Op> make_attention(std::string label, size_t layer, View query, View output, size_t heads,
-                                   size_t kv_heads, KVBlock block, float scale) {
-    return std::make_unique<Attention>(std::move(label), layer, query, output, heads, kv_heads, block, scale);
+                                   size_t kv_heads, size_t head_dim, float scale) {
+    return std::make_unique<Attention>(std::move(label), layer, query, output, heads, kv_heads, head_dim, scale);
 }
 
 }  // namespace nybble

@@ -1,11 +1,14 @@
 #include "program/kv_cache.hpp"
 
+#include <cmath>
+
 namespace nybble {
 
 size_t KVCache::bytes_for(size_t layers, size_t kv_heads, KVBlock block, size_t capacity) {
     const size_t blocks = capacity / kBlockPositions + (capacity % kBlockPositions != 0 ? 1 : 0);
-    const size_t numbers = checked_multiply(block.padded_head_dim(), 2 * kBlockPositions * sizeof(uint16_t));
-    return checked_multiply(checked_multiply(layers, blocks), checked_multiply(kv_heads, numbers));
+    // So that block.bytes() does not overflow.
+    checked_multiply(block.padded_head_dim() + 1, 8 * kBlockPositions);
+    return checked_multiply(checked_multiply(layers, blocks), checked_multiply(kv_heads, block.bytes()));
 }
 
 KVCache::KVCache(size_t layers, size_t kv_heads, KVBlock block, size_t capacity)
@@ -23,6 +26,10 @@ uint8_t* KVCache::block_of(size_t layer, size_t kv_head, size_t position) const 
 bool KVCache::is_finite(size_t layer, size_t kv_head, size_t position) const {
     const uint8_t* block = block_of(layer, kv_head, position);
     const size_t place = position % kBlockPositions;
+    if (block_.has_codes()) {
+        const auto* scales = reinterpret_cast<const float*>(block + block_.scales_offset());
+        return std::isfinite(scales[place]) && std::isfinite(scales[place + block_.values_offset() / sizeof(float)]);
+    }
     const auto* keys = reinterpret_cast<const uint16_t*>(block) + place;
     const auto* values = reinterpret_cast<const uint16_t*>(block + block_.values_offset());
     values += place * block_.padded_head_dim();

@@ -22,7 +22,7 @@ struct HeadNorms {
 std::unique_ptr<Op> make_rotate_append(std::string label, size_t layer, View query, View key, View value, View output,
                                        size_t head_dim, HeadNorms norms);
 std::unique_ptr<Op> make_attention(std::string label, size_t layer, View query, View output, size_t heads,
-                                   size_t kv_heads, KVBlock block, float scale);
+                                   size_t kv_heads, size_t head_dim, float scale);
 std::unique_ptr<Op> make_swiglu(std::string label, View gate, View up, View output);
 std::unique_ptr<Op> make_add(std::string label, View left, View right, View output);
 std::unique_ptr<Op> make_select_outputs(std::string label, View input, View output);

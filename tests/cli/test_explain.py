@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from nybble.bench.step_times import OpTime, as_kinds
+from nybble.bench.step_times import OpTime, StepTimes, as_kinds
 from nybble.engine.loading import load, plan_file
 from nybble.formats.open import open_checkpoint
 from nybble.graph.dispatch import Accuracy
+from nybble.graph.kv_type import KVType
 from nybble.graph.ops import Linear
 from nybble.quant.error import conversion_error
 from tests.cli.outcome import Nybble
@@ -160,6 +161,26 @@ def test_measured_steps(nybble: Nybble, mixed: Path) -> None:
     )
     table = nybble("explain", mixed, "-t", "1").output
     assert "a decode step: " in table and "between ops" in table
+
+
+def test_kv_cache(nybble: Nybble, mixed: Path) -> None:
+    """Guards against figures and steps of another KV cache than the one asked for."""
+    whole, small = (facts_of(nybble, mixed, "--kv", kv) for kv in ("fp16", "int8"))
+    assert (whole["kv"], small["kv"]) == ("fp16", "int8")
+    assert whole["memory"]["kv_cache"] == small["memory"]["kv_cache"] * (2 * SIZES["head_dim"]) / (
+        SIZES["head_dim"] + 4
+    )
+    assert nybble("explain", mixed, "--kv", "q8").code == 2
+    measured: list[KVType] = []
+
+    def measure(path: Path, accuracy: Accuracy, kv: KVType, threads: int) -> list[StepTimes]:
+        measured.append(kv)
+        return []
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("nybble.bench.step_times.measure_steps", measure)
+        assert nybble("explain", mixed, "--kv", "int8").code == 0
+    assert measured == [KVType.INT8]
 
 
 def test_runtimes(nybble: Nybble, mixed: Path) -> None:

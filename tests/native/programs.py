@@ -114,8 +114,8 @@ class OpProgram:
         self.native.select_outputs("select", view, selected)
         self.native.set_logits(selected)
 
-    def cache(self, capacity: int = 0) -> _native.KVCache:
-        return _native.KVCache(*self.cache_shape, capacity or self.rows)
+    def cache(self, capacity: int = 0, kv: str = "fp16") -> _native.KVCache:
+        return _native.KVCache(*self.cache_shape, capacity or self.rows, kv)
 
     def run(self, tokens: Sequence[int] | None = None, cache: _native.KVCache | None = None) -> NDArray[np.float32]:
         """The outputs of all rows of one step of one sequence; ``tokens`` are rows of the tables, None for all."""

@@ -34,6 +34,7 @@ class Attended:
     kv_heads: int
     head_dim: int
     scale: float
+    kv: str = "fp16"
 
     def program(self, isa: str, threads: int = 1) -> OpProgram:
         program = OpProgram(len(self.query), isa, threads, 1, self.kv_heads, self.head_dim)
@@ -49,17 +50,20 @@ class Attended:
     def run(self, isa: str, threads: int = 1, pieces: list[int] | None = None) -> NDArray[np.float32]:
         """The outputs of all positions, appended in steps of ``pieces`` tokens (None: in one)."""
         program, length = self.program(isa, threads), len(self.query)
-        cache = program.cache(length)
+        cache = program.cache(length, self.kv)
         ends = np.cumsum(pieces or [length]).tolist()
         steps = [range(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
         return np.concatenate([program.run(step, cache) for step in steps])
+
+    def stored(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """What the cache keeps of ``rows``."""
+        return ROUNDINGS[self.kv](rows, self.head_dim).astype(np.float64)
 
     def exact(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Outputs, Σ weight · |value|, and per head the largest Σ|q·k|·scale and range of scores, in fp64."""
         length, dim = len(self.query), self.head_dim
         query = self.query.astype(np.float64).reshape(length, self.kv_heads, -1, dim)
-        key = self.key.astype(np.float16).astype(np.float64).reshape(length, self.kv_heads, dim)
-        value = self.value.astype(np.float16).astype(np.float64).reshape(length, self.kv_heads, dim)
+        key, value = (self.stored(rows).reshape(length, self.kv_heads, dim) for rows in (self.key, self.value))
         hidden = np.triu(np.ones((length, length), bool), 1)[:, None, None]
         scores = np.where(hidden, -np.inf, np.einsum("ihgd,jhd->ihgj", query, key) * self.scale)
         sizes = np.where(hidden, 0, np.einsum("ihgd,jhd->ihgj", np.abs(query), np.abs(key)) * abs(self.scale))
@@ -96,17 +100,71 @@ class Attended:
         length = len(self.query)
         chunks = -(-length // 256)
         bound = (17 / 16 * length + 8 * chunks + 10) * UNIT
+        if self.kv == "int8":
+            bound = bound + 2.1 * self.query_rounding()
         if not exact_scores:
             bound = bound + 2 * (self.head_dim + 1) * UNIT * sizes + 4 * spread * UNIT
         bound = bound * magnitude + 1e-36 * np.abs(self.value).max()
+        if self.kv == "int8":
+            bound = bound + self.weight_rounding()
         assert (np.abs(found - output) <= bound).all()
 
+    def query_rounding(self) -> NDArray[np.float64]:
+        """How far scores may be off because queries times the scale are rounded to 32512 steps, per feature."""
+        length, dim = len(self.query), self.head_dim
+        query = np.abs(self.query).astype(np.float64).reshape(length, self.kv_heads, -1, dim)
+        key = np.abs(self.stored(self.key)).reshape(length, self.kv_heads, 1, dim)
+        largest = query.max(axis=-1, keepdims=True) * self.scale * key.sum(axis=-1, keepdims=True).max(axis=0)
+        return np.broadcast_to(0.501 / 32512 * largest, query.shape).reshape(self.query.shape)
 
-def random_case(group: int, kv_heads: int, head_dim: int, length: int, seed: int) -> Attended:
+    def weight_rounding(self) -> NDArray[np.float64]:
+        """How far outputs may be off because weights times the scales of values are rounded to 32512 steps of the
+        largest in 64 positions: half a step for each code, in magnitude."""
+        length, dim = len(self.query), self.head_dim
+        query = self.query.astype(np.float64).reshape(length, self.kv_heads, -1, dim)
+        key, value = (self.stored(rows).reshape(length, self.kv_heads, dim) for rows in (self.key, self.value))
+        hidden = np.triu(np.ones((length, length), bool), 1)[:, None, None]
+        scores = np.where(hidden, -np.inf, np.einsum("ihgd,jhd->ihgj", query, key) * self.scale)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        scales = np.abs(value).max(axis=-1).T[:, None] / 127
+        total = np.zeros_like(query)
+        for begin in range(0, length, 64):
+            block = slice(begin, begin + 64)
+            step = (weights[..., block] * scales[..., block]).max(axis=-1, keepdims=True) / 32512
+            largest = np.where(scales[..., block] == 0, 1, scales[..., block])
+            codes_sum = (np.abs(value[block]).transpose(1, 2, 0) / largest).sum(axis=-1)[:, None]
+            total += 0.51 * step * codes_sum
+        return total.reshape(self.query.shape)
+
+
+def bfloats(rows: NDArray[np.float32], head_dim: int) -> NDArray[np.float32]:
+    """Rounded to nearest, ties to even."""
+    octets = rows.view(np.uint32).astype(np.uint64)
+    rounded = (octets + 0x7FFF + (octets >> 16 & 1)) >> 16 << 16
+    return rounded.astype(np.uint32).view(np.float32)
+
+
+def codes(rows: NDArray[np.float32], head_dim: int) -> NDArray[np.float32]:
+    """Rounded to 127 steps of each head's largest magnitude, in fp32 as the engine does."""
+    heads = rows.reshape(len(rows), -1, head_dim)
+    largest = np.abs(heads).max(axis=-1, keepdims=True)
+    inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 1e-30)
+    return (np.rint(heads * inverse) * (largest / np.float32(127))).reshape(rows.shape)
+
+
+def halves(rows: NDArray[np.float32], head_dim: int) -> NDArray[np.float16]:
+    return rows.astype(np.float16)
+
+
+ROUNDINGS = {"fp16": halves, "bf16": bfloats, "int8": codes}
+
+
+def random_case(group: int, kv_heads: int, head_dim: int, length: int, seed: int, kv: str = "fp16") -> Attended:
     random = np.random.default_rng(seed)
     query = random.normal(size=(length, kv_heads * group * head_dim)).astype(np.float32)
     key, value = random.normal(size=(2, length, kv_heads * head_dim)).astype(np.float32)
-    return Attended(query, key, value, kv_heads, head_dim, float(np.float32(1.5 * head_dim**-0.5)))
+    return Attended(query, key, value, kv_heads, head_dim, float(np.float32(1.5 * head_dim**-0.5)), kv)
 
 
 @st.composite
@@ -117,11 +175,16 @@ def cases(draw: st.DrawFn) -> Attended:
         draw(st.sampled_from(HEAD_DIMS)),
         draw(st.sampled_from(LENGTHS)),
         draw(st.integers(0, 1000)),
+        draw(st.sampled_from(list(ROUNDINGS))),
     )
 
 
-@sweep(40)
+@sweep(60)
 @example(random_case(3, 3, 64, 100, 0))
+@example(random_case(3, 1, 64, 300, 0, "int8"))
+@example(random_case(7, 2, 6, 257, 0, "int8"))
+@example(random_case(4, 1, 512, 65, 0, "int8"))
+@example(random_case(7, 1, 96, 300, 0, "bf16"))
 @example(random_case(1, 1, 2, 1, 0))
 @example(random_case(8, 1, 256, 65, 0))
 @example(random_case(50, 2, 80, 33, 0))
@@ -134,7 +197,7 @@ def test_attention(case: Attended) -> None:
         np.testing.assert_array_equal(bits(case.run(isa)), bits(expected), isa)
 
 
-@sweep(40)
+@sweep(60)
 @given(cases(), st.data(), st.sampled_from(ISAS))
 def test_prefill_in_pieces_equals_decode(case: Attended, data: st.DataObject, isa: str) -> None:
     """Bit for bit: whole, one by one, and cut anywhere, on any number of threads."""
@@ -176,6 +239,17 @@ def test_scores_near_the_ends_of_fp32(isa: str, size: float) -> None:
         # All but two share the weight evenly.
         first = value[:17].mean(axis=0)
         np.testing.assert_allclose(found[[16, 17]], [first, first], rtol=1e-6)
+
+
+@each_isa
+@pytest.mark.parametrize("kv", ["bf16", "int8"])
+def test_what_is_beyond_fp16_can_be_kept(isa: str, kv: str) -> None:
+    """Keys of ±1e6 and values of 1e9, zeros among them."""
+    random = np.random.default_rng(0)
+    query, key, value = (random.normal(size=(70, 32)).astype(np.float32) for _ in range(3))
+    key[3], value[5] = 0, 0
+    case = Attended(query * np.float32(1e-6), key * np.float32(1e6), value * np.float32(1e9), 1, 32, 0.2, kv)
+    case.check(case.run(isa))
 
 
 @each_isa

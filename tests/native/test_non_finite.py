@@ -152,6 +152,25 @@ def test_the_op_that_breaks_is_named(isa: str, build: Build) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(
+    ("kv", "build", "culprit"),
+    [
+        ("bf16", attention("append", norms=NAN), "culprit"),
+        ("int8", attention("append", norms=NAN), "culprit"),
+        ("bf16", attention("append", value=-3.4e38), "culprit"),  # rounds to infinity
+        ("int8", attention("append", value=-3.4e38), ""),
+        ("bf16", attention("append", value=1e5), ""),
+    ],
+)
+def test_what_a_cache_cannot_hold_is_named(isa: str, kv: str, build: Build, culprit: str) -> None:
+    program = OpProgram(2, isa, 2, layers=1, head_dim=32)
+    program.outputs(build(program, isa), 32)
+    cache = program.cache(kv=kv)
+    assert program.native.first_non_finite([0, 1], [(cache, 2)], [0, 1]) == culprit
+    assert np.isfinite(program.run(cache=cache)).all() == (culprit == "")
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("row", [0, 1])
 def test_quantising_hides_nothing(isa: str, value: float, row: int) -> None:

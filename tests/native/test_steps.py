@@ -55,6 +55,8 @@ def test_the_size_of_a_cache_is_known_beforehand() -> None:
     """fp16 keys and values in blocks of 64 positions, heads padded to 16 features."""
     assert _native.KVCache.bytes_for(3, 2, 80, 65) == 3 * 2 * 80 * 128 * 2 * 2
     assert _native.KVCache.bytes_for(1, 1, 17, 1) == 64 * 32 * 2 * 2
+    assert _native.KVCache.bytes_for(1, 2, 80, 65, "bf16") == 2 * 80 * 128 * 2 * 2
+    assert _native.KVCache.bytes_for(1, 2, 80, 65, "int8") == 2 * (80 + 4) * 128 * 2  # an fp32 scale each
     assert _native.KVCache.bytes_for(0, 1, 2, 10) == 0
     for shape in ((1 << 40, 1 << 40, 64, 64), (1, 1, 64, (1 << 64) - 1)):
         with pytest.raises(MemoryError):

@@ -199,7 +199,8 @@ void check_rows() {
 }
 
 void check_attention() {
-    const KVBlock block = {between(0, 1) == 1 ? KVType::fp16 : KVType::bf16, between(1, 80)};
+    const KVType types[] = {KVType::fp16, KVType::bf16, KVType::int8};
+    const KVBlock block = {types[between(0, 2)], between(1, 80)};
     const size_t head_dim = block.head_dim, group = between(1, 3);
     const size_t first = between(0, 9) == 0 ? 250 : between(0, 140), rows = between(1, 9), positions = first + rows;
     const size_t blocks = (positions + kBlockPositions - 1) / kBlockPositions + 1;  // the next is fetched
@@ -224,7 +225,7 @@ void check_attention() {
         const AttentionArguments arguments = {
             cache,  block.bytes(),    block, group, first, rows, query.data(), group * head_dim,
             output, group * head_dim, 0.125f};
-        Guarded<uint8_t> scratch(kernels.attention_scratch_bytes(block, rows * group), 64);
+        Guarded<uint8_t> scratch(kernels.attention_scratch_bytes(block.padded_head_dim(), rows * group), 64);
         kernels.attention(arguments, scratch.data());
     };
     Guarded<uint8_t> cache(blocks * block.bytes(), 64), other_cache(blocks * block.bytes(), 64);

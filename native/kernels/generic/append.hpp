@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/half.hpp"
-#include "kernels/kernel.hpp"
+#include "kernels/generic/rounding.hpp"
 
 namespace nybble::NYBBLE_ISA {
 
@@ -39,10 +39,35 @@ inline void append_floats(const AppendArguments& a) {
     }
 }
 
+// Codes of one position; code i goes to place_of(i).
+template <typename Place>
+inline void append_codes(const float* x, size_t count, float* scale, uint8_t* to, const Place& place_of) {
+    const Rounding rounding = rounding_of(x, count, 127.0f);
+    *scale = rounding.scale;
+    for (size_t i = 0; i < count; i += kLaneCount) {
+        const size_t some = count - i < kLaneCount ? count - i : kLaneCount;
+        int8_t codes[kLaneCount];
+        store_int8(codes, to_integers(multiply(load_first(x + i, some), rounding.inverse)));
+        for (size_t j = 0; j < some; ++j) to[place_of(i + j)] = static_cast<uint8_t>(codes[j] + 128);
+    }
+}
+
+inline void append_codes(const AppendArguments& a) {
+    const size_t head_dim = a.block.head_dim, width = a.block.padded_head_dim();
+    uint8_t* values = a.to + a.block.values_offset();
+    auto* key_scales = reinterpret_cast<float*>(a.to + a.block.scales_offset());
+    auto* value_scales = reinterpret_cast<float*>(values + a.block.scales_offset());
+    append_codes(a.key, head_dim, key_scales + a.place, a.to,
+                 [&](size_t i) { return (i / 4 * kBlockPositions + a.place) * 4 + i % 4; });
+    append_codes(a.value, head_dim, value_scales + a.place, values,
+                 [&](size_t i) { return (a.place / 4 * width + i) * 4 + a.place % 4; });
+}
+
 inline void append(const AppendArguments& a) {
     switch (a.block.type) {
         case KVType::fp16: return append_floats<KVType::fp16>(a);
         case KVType::bf16: return append_floats<KVType::bf16>(a);
+        case KVType::int8: return append_codes(a);
     }
 }
 

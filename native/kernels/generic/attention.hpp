@@ -5,111 +5,40 @@
 #pragma once
 
 #include <cstring>
-#include <type_traits>
 
+#include "kernels/generic/attention_codes.hpp"
+#include "kernels/generic/attention_floats.hpp"
 #include "kernels/generic/attention_state.hpp"
 
 namespace nybble::NYBBLE_ISA {
 
+inline constexpr size_t kChunkBlocks = kChunkPositions / kBlockPositions;
+
 struct AttentionScratch {
-    float* queries;  // [row][feature], times the scale
-    float* numbers;  // keys, then values, of a block in fp32
-    float* weights;  // [row][position of the chunk]: scores, then their softmax
-    float* states;   // of all chunks so far, and of the next
+    float* queries;         // [row][feature], times the scale
+    float* numbers;         // keys, then values, of a block in fp32
+    float* weights;         // [row][position of the chunk]: scores, then their softmax
+    float* states;          // of all chunks so far, and of the next
+    WideRow* wide_queries;  // [row], of an int8 cache, and their codes
+    WideRow* wide_weights;  // [row][block], times the scales of the values
+    uint8_t* query_codes;   // [row][feature], 2 bytes each
+    uint8_t* weight_codes;  // [row][position of the chunk]
 
-    AttentionScratch(uint8_t* memory, const KVBlock& block, size_t rows)
+    AttentionScratch(uint8_t* memory, size_t width, size_t rows)
         : queries(reinterpret_cast<float*>(memory)),
-          numbers(queries + rows * block.padded_head_dim()),
-          weights(numbers + kBlockPositions * block.padded_head_dim()),
-          states(weights + rows * kChunkPositions) {}
+          numbers(queries + rows * width),
+          weights(numbers + kBlockPositions * width),
+          states(weights + rows * kChunkPositions),
+          wide_queries(reinterpret_cast<WideRow*>(states + 2 * attention_state_floats(width, rows))),
+          wide_weights(wide_queries + rows),
+          query_codes(reinterpret_cast<uint8_t*>(wide_weights + rows * kChunkBlocks)),
+          weight_codes(query_codes + rows * 2 * width) {}
 };
 
-inline size_t attention_scratch_bytes(const KVBlock& block, size_t rows) {
-    const size_t width = block.padded_head_dim();
+inline size_t attention_scratch_bytes(size_t width, size_t rows) {
     const size_t floats = rows * width + kBlockPositions * width + rows * kChunkPositions;
-    return (floats + 2 * attention_state_floats(block, rows)) * sizeof(float);
-}
-
-// Most vectors of a tile of so many rows.
-template <int Rows>
-inline constexpr int kVectorsOfTile =
-    kAttentionSums / Rows < kAttentionVectors ? kAttentionSums / Rows : kAttentionVectors;
-
-struct Half {
-    uint16_t bits;
-};
-struct BFloat {
-    uint16_t bits;
-};
-inline Floats load_number(const float* from) { return load(from); }
-inline Floats load_number(const Half* from) { return load_half(&from->bits); }
-inline Floats load_number(const BFloat* from) { return load_bfloat(&from->bits); }
-
-// Numbers of the cache are used once: fetch those `ahead`, which are next, meanwhile.
-template <int Vectors, typename Number>
-inline void fetch_ahead(const Number* ahead) {
-    if constexpr (!std::is_same_v<Number, float>) {
-        constexpr int kLine = 64 / sizeof(Number);
-#pragma GCC unroll 4
-        for (int at = 0; at < Vectors * static_cast<int>(kLaneCount); at += kLine) {
-            prefetch(reinterpret_cast<const uint8_t*>(ahead + at));
-        }
-    }
-}
-
-template <int Rows, int Vectors, typename Number>
-inline void score_tile(const float* queries, size_t query_stride, const Number* keys, const Number* ahead,
-                       size_t head_dim, float* scores) {
-    Floats sums[Rows][Vectors];
-    for (auto& row : sums) {
-        for (Floats& value : row) value = broadcast(0.0f);
-    }
-    for (size_t feature = 0; feature < head_dim; ++feature) {
-        Floats key[Vectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v) key[v] = load_number(keys + static_cast<size_t>(v) * kLaneCount);
-        fetch_ahead<Vectors>(ahead);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-            const Floats query = broadcast(queries[static_cast<size_t>(r) * query_stride + feature]);
-#pragma GCC unroll 4
-            for (int v = 0; v < Vectors; ++v) sums[r][v] = multiply_add(key[v], query, sums[r][v]);
-        }
-        keys += kBlockPositions;
-        ahead += kBlockPositions;
-    }
-    for (int r = 0; r < Rows; ++r) {
-        float* to = scores + static_cast<size_t>(r) * kChunkPositions;
-        for (int v = 0; v < Vectors; ++v) store(to + static_cast<size_t>(v) * kLaneCount, sums[r][v]);
-    }
-}
-
-template <int Rows, int Vectors, typename Number>
-inline void weigh_tile(const float* weights, const Number* values, const Number* ahead, size_t width, size_t positions,
-                       float* outputs) {
-    Floats sums[Rows][Vectors];
-    for (int r = 0; r < Rows; ++r) {
-        const float* from = outputs + static_cast<size_t>(r) * width;
-        for (int v = 0; v < Vectors; ++v) sums[r][v] = load(from + static_cast<size_t>(v) * kLaneCount);
-    }
-    for (size_t position = 0; position < positions; ++position) {
-        Floats value[Vectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v) value[v] = load_number(values + static_cast<size_t>(v) * kLaneCount);
-        fetch_ahead<Vectors>(ahead);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-            const Floats weight = broadcast(weights[static_cast<size_t>(r) * kChunkPositions + position]);
-#pragma GCC unroll 4
-            for (int v = 0; v < Vectors; ++v) sums[r][v] = multiply_add(value[v], weight, sums[r][v]);
-        }
-        values += width;
-        ahead += width;
-    }
-    for (int r = 0; r < Rows; ++r) {
-        float* to = outputs + static_cast<size_t>(r) * width;
-        for (int v = 0; v < Vectors; ++v) store(to + static_cast<size_t>(v) * kLaneCount, sums[r][v]);
-    }
+    const size_t wide = rows * ((1 + kChunkBlocks) * sizeof(WideRow) + 2 * width + 2 * kChunkPositions);
+    return (floats + 2 * attention_state_floats(width, rows)) * sizeof(float) + wide;
 }
 
 // One chunk of a KV head, for the rows that see it.
@@ -123,7 +52,7 @@ class AttendedChunk {
           width_(a.block.padded_head_dim()),
           positions_(visible_positions(a, rows_ - 1, begin_, kChunkPositions)),
           scratch_(scratch),
-          state_(state, a.block, rows_) {}
+          state_(state, width_, rows_) {}
 
     template <typename Number>
     void attend() const {
@@ -147,6 +76,21 @@ class AttendedChunk {
                 const bool is_last = block + 1 == blocks;
                 weigh(block, values<Number>(block), is_last ? keys<Number>(block + 1) : values<Number>(block + 1));
             }
+        }
+    }
+
+    void attend_to_codes() const {
+        const size_t blocks = (positions_ + kBlockPositions - 1) / kBlockPositions;
+        for (size_t block = 0; block < blocks; ++block) {
+            score_codes(block, block + 1 < blocks ? keys<uint8_t>(block + 1) : values<uint8_t>(0));
+        }
+        for (size_t row = first_; row < rows_; ++row) {
+            soften(row);
+            for (size_t block = 0; block < blocks; ++block) round_weights(row, block);
+        }
+        std::memset(state_.outputs + first_ * width_, 0, (rows_ - first_) * width_ * sizeof(float));
+        for (size_t block = 0; block < blocks; ++block) {
+            weigh_codes(block, block + 1 < blocks ? values<uint8_t>(block + 1) : keys<uint8_t>(block + 1));
         }
     }
 
@@ -224,6 +168,54 @@ class AttendedChunk {
         });
     }
 
+    const float* scales_behind(const uint8_t* codes) const {
+        return reinterpret_cast<const float*>(codes + a_.block.scales_offset());
+    }
+
+    void score_codes(size_t block, const uint8_t* ahead) const {
+        const uint8_t* codes = keys<uint8_t>(block);
+        for_each_row_tile<kWideRows>(first_row_of_block(block), rows_, [&]<int Rows>(size_t row) {
+            const size_t vectors = (visible(row + Rows - 1, block) + kLaneCount - 1) / kLaneCount;
+            for_each_row_tile<kVectorsOfWideTile<Rows>>(0, vectors, [&]<int Vectors>(size_t vector) {
+                const size_t at = vector * kLaneCount;
+                score_codes_tile<Rows, Vectors>(
+                    scratch_.query_codes + row * 2 * width_, scratch_.wide_queries + row, width_, codes + 4 * at,
+                    ahead + 4 * at, scales_behind(codes) + at,
+                    scratch_.weights + row * kChunkPositions + block * kBlockPositions + at);
+            });
+        });
+    }
+
+    // Weights of a block, times the scales of the values they weigh, become codes.
+    void round_weights(size_t row, size_t block) const {
+        const float* weights = scratch_.weights + row * kChunkPositions + block * kBlockPositions;
+        const float* scales = scales_behind(values<uint8_t>(block));
+        const size_t begin = begin_ + block * kBlockPositions, end = a_.first_position + row / a_.group + 1;
+        const size_t visible = end <= begin ? 0 : visible_positions(a_, row, begin, kBlockPositions);
+        float scaled[kBlockPositions];
+        for (size_t i = 0; i < kBlockPositions; i += kLaneCount) {
+            // What lies where nothing is visible may be anything.
+            const size_t count = visible <= i ? 0 : visible - i < kLaneCount ? visible - i : kLaneCount;
+            store(scaled + i, first_or(multiply(load(weights + i), load(scales + i)), count, 0.0f));
+        }
+        uint8_t* codes = scratch_.weight_codes + (row * kChunkPositions + block * kBlockPositions) * 2;
+        scratch_.wide_weights[row * kChunkBlocks + block] = round_wide(scaled, kBlockPositions, codes);
+    }
+
+    void weigh_codes(size_t block, const uint8_t* ahead) const {
+        const uint8_t* codes = values<uint8_t>(block);
+        for_each_row_tile<kWideRows>(first_row_of_block(block), rows_, [&]<int Rows>(size_t row) {
+            const size_t positions = visible(row + Rows - 1, block);
+            for_each_row_tile<kVectorsOfWideTile<Rows>>(0, width_ / kLaneCount, [&]<int Vectors>(size_t vector) {
+                const size_t at = vector * kLaneCount;
+                weigh_codes_tile<Rows, Vectors>(
+                    scratch_.weight_codes + (row * kChunkPositions + block * kBlockPositions) * 2,
+                    scratch_.wide_weights + row * kChunkBlocks + block, codes + 4 * at, ahead + 4 * at, width_,
+                    positions, state_.outputs + row * width_ + at);
+            });
+        });
+    }
+
     const AttentionArguments& a_;
     size_t begin_, first_, rows_, width_;
     size_t positions_;  // of the chunk that the last row sees
@@ -231,12 +223,15 @@ class AttendedChunk {
     AttentionState state_;
 };
 
-inline void scale_queries(const AttentionArguments& a, const AttentionScratch& scratch) {
+inline void prepare_queries(const AttentionArguments& a, const AttentionScratch& scratch) {
     const size_t width = a.block.padded_head_dim(), head_dim = a.block.head_dim;
     for (size_t row = 0; row < a.rows(); ++row) {
         const float* from = a.query + row / a.group * a.query_stride + row % a.group * head_dim;
         float* to = scratch.queries + row * width;
         for (size_t i = 0; i < head_dim; ++i) to[i] = from[i] * a.scale;
+        if (!a.block.has_codes()) continue;
+        std::memset(to + head_dim, 0, (width - head_dim) * sizeof(float));
+        scratch.wide_queries[row] = round_wide(to, width, scratch.query_codes + row * 2 * width);
     }
 }
 
@@ -245,25 +240,27 @@ inline void attend(const AttentionArguments& a, size_t chunk, const AttentionScr
     switch (a.block.type) {
         case KVType::fp16: return attended.attend<Half>();
         case KVType::bf16: return attended.attend<BFloat>();
+        case KVType::int8: return attended.attend_to_codes();
     }
 }
 
 inline void attend_to_chunk(const AttentionArguments& a, size_t chunk, float* state, uint8_t* memory) {
-    const AttentionScratch scratch(memory, a.block, a.rows());
-    scale_queries(a, scratch);
+    const AttentionScratch scratch(memory, a.block.padded_head_dim(), a.rows());
+    prepare_queries(a, scratch);
     attend(a, chunk, scratch, state);
 }
 
 inline void attention(const AttentionArguments& a, uint8_t* memory) {
-    const AttentionScratch scratch(memory, a.block, a.rows());
-    scale_queries(a, scratch);
-    const AttentionState state(scratch.states, a.block, a.rows());
-    float* next = scratch.states + attention_state_floats(a.block, a.rows());
+    const AttentionScratch scratch(memory, a.block.padded_head_dim(), a.rows());
+    prepare_queries(a, scratch);
+    const size_t rows = a.rows(), width = a.block.padded_head_dim();
+    const AttentionState state(scratch.states, width, rows);
+    float* next = scratch.states + attention_state_floats(width, rows);
     attend(a, 0, scratch, scratch.states);
     for (size_t chunk = 1; chunk < a.chunks(); ++chunk) {
         attend(a, chunk, scratch, next);
         const size_t first = first_row_at(a, chunk * kChunkPositions);
-        merge_state(a, state, AttentionState(next, a.block, a.rows()), first);
+        merge_state(a, state, AttentionState(next, width, rows), first);
     }
     write_outputs(a, state);
 }

@@ -16,12 +16,12 @@ struct AttentionState {
     float* totals;   // [row][16]: lanes of Σ weight
     float* maxima;   // [row]: the score that weighs 1
 
-    AttentionState(float* memory, const KVBlock& block, size_t rows)
-        : outputs(memory), totals(outputs + rows * block.padded_head_dim()), maxima(totals + rows * kLaneCount) {}
+    AttentionState(float* memory, size_t width, size_t rows)
+        : outputs(memory), totals(outputs + rows * width), maxima(totals + rows * kLaneCount) {}
 };
 
-inline size_t attention_state_floats(const KVBlock& block, size_t rows) {
-    return rows * (block.padded_head_dim() + kLaneCount) + round_up(rows, kLaneCount);
+inline size_t attention_state_floats(size_t width, size_t rows) {
+    return rows * (width + kLaneCount) + round_up(rows, kLaneCount);
 }
 
 // The first row that sees a position; rows are in order of position.
@@ -78,11 +78,11 @@ inline void write_outputs(const AttentionArguments& a, const AttentionState& sta
 }
 
 inline void merge_chunks(const AttentionArguments& a, float* states) {
-    const size_t rows = a.rows(), floats = attention_state_floats(a.block, rows);
-    const AttentionState state(states, a.block, rows);
+    const size_t rows = a.rows(), width = a.block.padded_head_dim(), floats = attention_state_floats(width, rows);
+    const AttentionState state(states, width, rows);
     for (size_t chunk = 1; chunk < a.chunks(); ++chunk) {
         const size_t first = first_row_at(a, chunk * kChunkPositions);
-        merge_state(a, state, AttentionState(states + chunk * floats, a.block, rows), first);
+        merge_state(a, state, AttentionState(states + chunk * floats, width, rows), first);
     }
     write_outputs(a, state);
 }

@@ -19,6 +19,9 @@ inline constexpr int kTileVectors = 1;
 inline constexpr int kAttentionRows = 4;
 inline constexpr int kAttentionVectors = 4;
 inline constexpr int kAttentionSums = 4;
+// And those of an int8 KV cache.
+inline constexpr int kWideRows = 2;
+inline constexpr int kWideSums = 2;
 // So few rows read packed codes as they come.
 inline constexpr int kFewRows = 1;
 
@@ -232,6 +235,36 @@ struct BlockDot<8, Symmetric> {
         total.high = _mm256_add_epi32(total.high, products(weights.high, a));
     }
     void widen() {}
+};
+
+// 16-bit activations, 16 in 32 bytes.
+inline void store_wide(uint8_t* to, Integers a) {
+    const __m256i mixed = _mm256_packs_epi32(a.low, a.high);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(mixed, 0xd8));
+}
+
+// Σ code · activation for 16 lanes of codes, modulo 2³². `group` is that of 4 activations among 16.
+struct WideDot {
+    __m256i pairs[4];  // of 4 lanes each, two sums a lane
+    void start(int32_t first) {
+        for (__m256i& pair : pairs) pair = _mm256_set1_epi64x(static_cast<uint32_t>(first));
+    }
+    void accumulate(Codes codes, const uint8_t* activations, size_t group) {
+        int64_t four;
+        std::memcpy(&four, activations + 8 * group, sizeof four);
+        const __m256i a = _mm256_set1_epi64x(four);
+        const auto add_products = [&](__m256i& sums, __m128i bytes) {
+            sums = _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_cvtepu8_epi16(bytes), a));
+        };
+        add_products(pairs[0], _mm256_castsi256_si128(codes.low));
+        add_products(pairs[1], _mm256_extracti128_si256(codes.low, 1));
+        add_products(pairs[2], _mm256_castsi256_si128(codes.high));
+        add_products(pairs[3], _mm256_extracti128_si256(codes.high, 1));
+    }
+    Integers total() const {
+        return {_mm256_permute4x64_epi64(_mm256_hadd_epi32(pairs[0], pairs[1]), 0xd8),
+                _mm256_permute4x64_epi64(_mm256_hadd_epi32(pairs[2], pairs[3]), 0xd8)};
+    }
 };
 
 }  // namespace nybble::avx2

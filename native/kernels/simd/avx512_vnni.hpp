@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace nybble::avx512_vnni {
 
@@ -18,6 +19,9 @@ inline constexpr int kTileVectors = 2;
 inline constexpr int kAttentionRows = 6;
 inline constexpr int kAttentionVectors = 4;
 inline constexpr int kAttentionSums = 24;
+// And those of an int8 KV cache.
+inline constexpr int kWideRows = 6;
+inline constexpr int kWideSums = 12;
 // So few rows read packed codes as they come.
 inline constexpr int kFewRows = 8;
 
@@ -133,6 +137,30 @@ struct BlockDot {
     }
     // Called after every 32 k at most. GCC would else copy sums to other registers on their way round a loop.
     void widen() { asm("" : "+v"(total.v)); }
+};
+
+// 16-bit activations, 16 in 32 bytes: here the high bytes, rounded so that the low bytes, which follow, are signed too.
+inline void store_wide(uint8_t* to, Integers a) {
+    const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(128)), 8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(high));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16), _mm512_cvtepi32_epi8(a.v));
+}
+
+// Σ code · activation for 16 lanes of codes, modulo 2³². `group` is that of 4 activations among 16.
+struct WideDot {
+    __m512i high, low;
+    void start(int32_t first) {
+        high = _mm512_setzero_si512();
+        low = _mm512_set1_epi32(first);
+    }
+    void accumulate(Codes codes, const uint8_t* activations, size_t group) {
+        int32_t bytes;
+        std::memcpy(&bytes, activations + 4 * group, sizeof bytes);
+        high = _mm512_dpbusd_epi32(high, codes.v, _mm512_set1_epi32(bytes));
+        std::memcpy(&bytes, activations + 16 + 4 * group, sizeof bytes);
+        low = _mm512_dpbusd_epi32(low, codes.v, _mm512_set1_epi32(bytes));
+    }
+    Integers total() const { return {_mm512_add_epi32(_mm512_slli_epi32(high, 8), low)}; }
 };
 
 }  // namespace nybble::avx512_vnni

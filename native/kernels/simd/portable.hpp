@@ -19,6 +19,8 @@ inline constexpr int kTileVectors = 1;
 inline constexpr int kAttentionRows = 1;
 inline constexpr int kAttentionVectors = 1;
 inline constexpr int kAttentionSums = 1;
+inline constexpr int kWideRows = 1;
+inline constexpr int kWideSums = 1;
 // So few rows read packed codes as they come.
 inline constexpr int kFewRows = 1;
 inline constexpr int kLanes = 16;
@@ -189,6 +191,32 @@ struct BlockDot {
         }
     }
     void widen() {}
+};
+
+// 16-bit activations, 16 in 32 bytes.
+inline void store_wide(uint8_t* to, Integers a) {
+    for (size_t i = 0; i < kLanes; ++i) {
+        const auto value = static_cast<int16_t>(a.v[i]);
+        std::memcpy(to + i * sizeof value, &value, sizeof value);
+    }
+}
+
+// Σ code · activation for 16 lanes of codes, modulo 2³². `group` is that of 4 activations among 16.
+struct WideDot {
+    uint32_t sums[kLanes];
+    void start(int32_t first) {
+        for (uint32_t& value : sums) value = static_cast<uint32_t>(first);
+    }
+    void accumulate(const Codes& codes, const uint8_t* activations, size_t group) {
+        int16_t a[4];
+        std::memcpy(a, activations + 8 * group, sizeof a);
+        for (int lane = 0; lane < kLanes; ++lane) {
+            for (int i = 0; i < 4; ++i) sums[lane] += static_cast<uint32_t>(codes.v[4 * lane + i] * a[i]);
+        }
+    }
+    Integers total() const {
+        return each_lane<Integers>([&](int i) { return static_cast<int32_t>(sums[i]); });
+    }
 };
 
 }  // namespace nybble::portable

@@ -38,6 +38,7 @@ class Settings:
     processes: int
     accuracy: str
     operation: Operation | None = None
+    kv: str = "fp16"
 
 
 @dataclass(slots=True)
@@ -82,6 +83,7 @@ def _job(settings: Settings, contender: Contender, threads: int) -> Job:
         cases=settings.cases,
         repeats=settings.repeats,
         operation=settings.operation,
+        kv=settings.kv,
     )
 
 

@@ -62,6 +62,7 @@ class Job:
     cases: tuple[Case, ...]
     repeats: int
     operation: Operation | None = None
+    kv: str = "fp16"
 
     def to_json(self) -> str:
         """One line."""

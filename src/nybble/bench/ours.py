@@ -15,6 +15,7 @@ from ..engine.session import STEP_TOKENS
 from ..formats.checkpoint import Checkpoint
 from ..graph.compile import compile_plan
 from ..graph.dispatch import Accuracy, selected_isa
+from ..graph.kv_type import KVType
 from ..graph.ops import Linear
 from ..graph.plan import Plan, plan
 from ..machine.description import describe
@@ -29,26 +30,27 @@ from .work import work_of
 
 def load(job: Job) -> NybbleSubject:
     """The model of ``job``, packed. Raises :class:`~nybble.errors.NybbleError` as :func:`nybble.load` does."""
-    accuracy = Accuracy.parse(job.accuracy)
+    accuracy, kv = Accuracy.parse(job.accuracy), KVType.parse(job.kv)
     if job.random is None:
         checkpoint, planned = plan_file(Path(job.model), accuracy)
     else:
         checkpoint = random_checkpoint(job.random)
         planned = plan(build_graph(checkpoint), accuracy, selected_isa())
     longest = max(case.context * case.batch for case in job.cases)
-    fitting_context(planned.footprint, longest, longest, STEP_TOKENS, available_memory())
-    return NybbleSubject(checkpoint, planned, job.threads)
+    fitting_context(planned.footprint, longest, longest, STEP_TOKENS, available_memory(), kv)
+    return NybbleSubject(checkpoint, planned, job.threads, kv)
 
 
 class NybbleSubject(SteppingSubject):
     """A packed model and one KV cache for each sequence."""
 
-    def __init__(self, checkpoint: Checkpoint, planned: Plan, threads: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, planned: Plan, threads: int, kv: KVType) -> None:
         super().__init__(planned.graph.vocabulary)
-        self.facts = _facts(checkpoint, planned)
+        self.facts = _facts(checkpoint, planned, kv)
         self._isa = planned.isa
         self._cache_bytes = largest_cache(describe())
         self._shape = (planned.graph.layers, planned.graph.kv_heads, planned.graph.head_dim)
+        self._kv = kv
         self._threads = _native.ThreadPool(threads)
         compiled = compile_plan(planned, self._threads, checkpoint.release)
         self._program = compiled.program
@@ -59,7 +61,7 @@ class NybbleSubject(SteppingSubject):
     def start(self, sequences: int, capacity: int) -> None:
         """New KV caches."""
         self._caches.clear()
-        self._caches += [_native.KVCache(*self._shape, capacity) for _ in range(sequences)]
+        self._caches += [_native.KVCache(*self._shape, capacity, self._kv.value) for _ in range(sequences)]
 
     def truncate(self, length: int) -> None:
         """Cut off the KV caches."""
@@ -88,7 +90,7 @@ class NybbleSubject(SteppingSubject):
         return {"read_bandwidth": bandwidth, "int8_peak": int8_peak, "fp32_peak": fp32_peak}
 
 
-def _facts(checkpoint: Checkpoint, planned: Plan) -> dict[str, Any]:
+def _facts(checkpoint: Checkpoint, planned: Plan, kv: KVType) -> dict[str, Any]:
     """``bits_per_weight`` are those of the packed matrices, ``storage`` is the type of most weights of the file."""
     tensors = checkpoint.tensors.values()
     storages: Counter[str] = Counter()
@@ -103,5 +105,5 @@ def _facts(checkpoint: Checkpoint, planned: Plan) -> dict[str, Any]:
         "bits_per_weight": 8
         * sum(matrix.bytes for matrix in matrices)
         / sum(matrix.n * matrix.k for matrix in matrices),
-        "work": asdict(work_of(planned)),
+        "work": asdict(work_of(planned, kv)),
     }

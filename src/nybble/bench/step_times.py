@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..engine.loading import plan_file
 from ..graph.dispatch import Accuracy
+from ..graph.kv_type import KVType
 from ..graph.ops import Linear
 from ..graph.plan import Plan
 from ..inspection.weights import without_numbers
@@ -65,13 +66,13 @@ class StepTimes:
     wall_seconds: float
 
 
-def measure_steps(path: Path, accuracy: Accuracy, threads: int) -> list[StepTimes]:
+def measure_steps(path: Path, accuracy: Accuracy, kv: KVType, threads: int) -> list[StepTimes]:
     """Load the model at ``path`` and take apart a decode step and a step of prefill.
 
     Raises :class:`~nybble.errors.NybbleError` as :func:`nybble.load` does.
     """
     checkpoint, planned = plan_file(path, accuracy)
-    subject = NybbleSubject(checkpoint, planned, threads)
+    subject = NybbleSubject(checkpoint, planned, threads, kv)
     ceilings = subject.ceilings()
     limit = planned.graph.context_length
     subject.start(1, min(limit, max(PREFILL, CONTEXT + 1)))

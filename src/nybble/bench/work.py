@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .. import _native
 from ..engine.session import STEP_TOKENS
+from ..graph.kv_type import KVType
 from ..graph.ops import Linear
 from ..graph.plan import Plan
 from .cases import Case
@@ -116,7 +117,7 @@ def steps(case: Case, step_rows: int) -> Iterator[tuple[Step, int]]:
         yield Step(case.batch, case.batch, case.batch * positions), case.generated
 
 
-def work_of(plan: Plan) -> Work:
+def work_of(plan: Plan, kv: KVType = KVType.FP16) -> Work:
     """The work of a planned model."""
     body = head = NO_WORK
     for op in plan.graph.ops:
@@ -131,5 +132,5 @@ def work_of(plan: Plan) -> Work:
         else:
             body += work
     graph, positions = plan.graph, 1 << 12
-    cache_bytes = _native.KVCache.bytes_for(graph.layers, graph.kv_heads, graph.head_dim, positions)
+    cache_bytes = _native.KVCache.bytes_for(graph.layers, graph.kv_heads, graph.head_dim, positions, kv.value)
     return Work(body, head, cache_bytes / positions)

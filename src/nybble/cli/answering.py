@@ -25,6 +25,7 @@ def answer_prompt(
     threads: int | None = None,
     context: int | None = None,
     accuracy: str = "int8",
+    kv: str = "fp16",
     offline: bool = False,
     verbose: bool = False,
     as_json: bool = False,
@@ -43,7 +44,7 @@ def answer_prompt(
 
     with work_progress() as progress:
         loaded = load(
-            model, threads=threads, context_length=context, accuracy=accuracy, offline=offline, progress=progress
+            model, threads=threads, context_length=context, accuracy=accuracy, kv=kv, offline=offline, progress=progress
         )
     answer = loaded.stream(text, raw=raw, system=system, **parameters)
     if verbose:

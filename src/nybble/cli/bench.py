@@ -63,6 +63,7 @@ def bench(
     block: bench_options.Block = 32,
     asymmetric: bench_options.Asymmetric = False,
     accuracy: options.Accuracy = "int8",
+    kv: options.KV = "fp16",
     offline: options.Offline = False,
 ) -> None:
     """Measure how fast a model reads prompts and generates, and what part of the machine's best that is.
@@ -77,6 +78,7 @@ def bench(
     from ..bench.cases import MOST_SEQUENCES, MOST_TOKENS, Case, cross_product, parse_counts, parse_pairs
     from ..bench.job import Operation
     from ..graph.dispatch import Accuracy, selected_isa
+    from ..graph.kv_type import KVType
 
     # Mistakes are told before anything is fetched or measured.
     formats.check_format(output_format)
@@ -84,6 +86,7 @@ def bench(
     counts = _thread_counts(threads)
     old = None if compare is None else formats.read_rows(compare)
     Accuracy.parse(accuracy)
+    KVType.parse(kv)
     selected_isa()
     if plot is not None:
         from ..bench.plot import check_plot
@@ -106,8 +109,10 @@ def bench(
             )
             random = _random_model(model, shape, bits, block, asymmetric)
             directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="nybble-bench-")))
-            contenders = _contenders(model, random, offline, against, peer_python or (), peer_model or (), directory)
-        settings = Settings(contenders, random, cases, counts, repeats, processes, accuracy, alone)
+            contenders = _contenders(
+                model, random, kv, offline, against, peer_python or (), peer_model or (), directory
+            )
+        settings = Settings(contenders, random, cases, counts, repeats, processes, accuracy, alone, kv)
         with sample_progress() as progress:
             report = benchmark(settings, progress)
     for line in report.notes:
@@ -184,6 +189,7 @@ def _kernels(operation: Operation) -> tuple[Contender, ...]:
 def _contenders(
     model: str | None,
     random: RandomModel | None,
+    kv: str,
     offline: bool,
     against: str | None,
     peer_python: Sequence[str],
@@ -200,13 +206,14 @@ def _contenders(
     names = () if against is None else parse_peers(against)
     pythons = parse_places(peer_python, "--peer-python", names)
     models = parse_places(peer_model, "--peer-model", names)
+    suffix = "" if kv == "fp16" else f" ({kv} KV)"
     path: Path | None = None
     if random is None:
         with work_progress() as progress:
             path = resolve(model, offline=offline, progress=progress)
-        ours = Contender(OURS, str(path.absolute()), path.stem)
+        ours = Contender(OURS, str(path.absolute()), path.stem + suffix)
     else:
-        ours = Contender(OURS, "", random.name)
+        ours = Contender(OURS, "", random.name + suffix)
         if any(PEERS[name].own_model is None and name not in models for name in names):
             path = _random_file(random, directory)
     found, missing = find_contenders(names, pythons, models, path)

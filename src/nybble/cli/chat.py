@@ -33,6 +33,7 @@ def chat(
     threads: options.Threads = None,
     context: options.Context = None,
     accuracy: options.Accuracy = "int8",
+    kv: options.KV = "fp16",
     offline: options.Offline = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -55,7 +56,7 @@ def chat(
 
     with work_progress() as progress:
         loaded = load(
-            model, threads=threads, context_length=context, accuracy=accuracy, offline=offline, progress=progress
+            model, threads=threads, context_length=context, accuracy=accuracy, kv=kv, offline=offline, progress=progress
         )
     lines = LineReader()
     conversation = Conversation(loaded, system, parameters)

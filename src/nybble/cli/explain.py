@@ -34,6 +34,7 @@ def explain(
     runtime: Runtime = "nybble",
     plan: PlanOnly = False,
     accuracy: options.Accuracy = "int8",
+    kv: options.KV = "fp16",
     threads: options.Threads = None,
     offline: options.Offline = False,
     as_json: options.Json = False,
@@ -55,7 +56,7 @@ def explain(
         from ..engine import explanation
 
         with work_progress() as progress:
-            explained = explanation.explain(model, accuracy=accuracy, offline=offline, progress=progress)
+            explained = explanation.explain(model, accuracy=accuracy, kv=kv, offline=offline, progress=progress)
         steps = [] if plan else _steps(explained, threads)
     if as_json:
         print_json({**({} if explained is None else _facts(explained)), "steps": [asdict(step) for step in steps]})
@@ -70,7 +71,7 @@ def _steps(explained: Explanation, threads: int | None) -> list[StepTimes]:
     from ..bench.step_times import measure_steps
     from ..engine.loading import thread_count
 
-    return measure_steps(explained.path, explained.accuracy, thread_count(threads))
+    return measure_steps(explained.path, explained.accuracy, explained.kv, thread_count(threads))
 
 
 def _steps_of_onnxruntime(model: str | None, threads: int | None, offline: bool) -> list[StepTimes]:
@@ -121,6 +122,7 @@ def _facts(explained: Explanation) -> dict[str, Any]:
         "architecture": explained.architecture,
         "isa": explained.isa,
         "accuracy": explained.accuracy.value,
+        "kv": explained.kv.value,
         "tensors": [asdict(tensor) for tensor in explained.tensors],
         "bytes_per_token": explained.bytes_per_token,
         "stored_bits_per_weight": explained.stored_bits_per_weight,

@@ -27,6 +27,7 @@ VALUES: Mapping[str, tuple[str, _Converter]] = {
     "-t": ("threads", int),
     "--context": ("context", int),
     "--accuracy": ("accuracy", str),
+    "--kv": ("kv", str),
 }
 SWITCHES: Mapping[str, str] = {
     "--raw": "raw",

@@ -50,7 +50,7 @@ def setup_lines(model: LLM, given: Mapping[str, Any]) -> list[str]:
     lines = [
         f"model: {info.path} ({info.architecture})",
         f"kernels: {info.isa}, {info.accuracy.value} activations, {counted(info.threads, 'thread')}",
-        f"context: {model.context_length} tokens",
+        f"context: {model.context_length} tokens, kept as {info.kv.value}",
         f"memory: {memory_line(memory)}",
     ]
     sampling = {**asdict(model.default_sampling), **given}
@@ -97,6 +97,7 @@ def answer_facts(model: LLM, answer: TextStream) -> dict[str, Any]:
             "architecture": info.architecture,
             "isa": info.isa,
             "accuracy": info.accuracy.value,
+            "kv": info.kv.value,
             "threads": info.threads,
             "context_length": model.context_length,
             "memory": memory_facts(info.memory),

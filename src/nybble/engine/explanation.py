@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..formats.checkpoint import Checkpoint
 from ..graph.dispatch import Accuracy, Choice, selected_isa
 from ..graph.graph import tensors_read
+from ..graph.kv_type import KVType
 from ..graph.ops import Embed, Linear, Op, RotateAppend
 from ..graph.plan import PackedPlan, Plan
 from ..hub.resolve import resolve
@@ -59,6 +60,7 @@ class Explanation:
     architecture: str
     isa: str
     accuracy: Accuracy
+    kv: KVType
     tensors: tuple[TensorExplanation, ...]
     memory: MemoryNeeded
     stored_bits_per_weight: float
@@ -71,13 +73,18 @@ class Explanation:
 
 
 def explain(
-    model: str | None = None, *, accuracy: str = "int8", offline: bool = False, progress: Progress | None = None
+    model: str | None = None,
+    *,
+    accuracy: str = "int8",
+    kv: str = "fp16",
+    offline: bool = False,
+    progress: Progress | None = None,
 ) -> Explanation:
     """What :func:`nybble.load` would do with ``model`` on this machine. Parameters and errors are the same.
 
     ``progress`` is also told about the measuring of conversion errors, which reads every tensor that packing changes.
     """
-    parsed = Accuracy.parse(accuracy)
+    parsed, kept = Accuracy.parse(accuracy), KVType.parse(kv)
     selected_isa()
     path = resolve(model, offline=offline, progress=progress)
     checkpoint, plan = plan_file(path, parsed)
@@ -88,13 +95,15 @@ def explain(
     matrices = plan.matrices.values()
     weights = sum(matrix.n * matrix.k for matrix in matrices)
     stored = sum(plan.graph.tensors[name].stored_bytes for matrix in matrices for name in matrix.tensors)
+    context = min(plan.graph.context_length, LONGEST_DEFAULT_CONTEXT)
     return Explanation(
         path=path,
         architecture=checkpoint.architecture,
         isa=plan.isa,
         accuracy=parsed,
+        kv=kept,
         tensors=tuple(tensors),
-        memory=memory_needed(plan.footprint, min(plan.graph.context_length, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS),
+        memory=memory_needed(plan.footprint, context, STEP_TOKENS, kept),
         stored_bits_per_weight=8 * stored / weights,
         packed_bits_per_weight=8 * sum(matrix.bytes for matrix in matrices) / weights,
     )

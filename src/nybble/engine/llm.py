@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from ..errors import InvalidParameter, TemplateError
 from ..graph.dispatch import Accuracy
+from ..graph.kv_type import KVType
 from ..tokenizer.chat_template import ChatTemplate, TemplateSource, conversation_ids
 from ..tokenizer.tokenizer import Tokenizer
 from .generation import Borrow, Generation, GenerationOptions, TextStream
@@ -49,6 +50,7 @@ class ModelInfo:
     architecture: str
     isa: str
     accuracy: Accuracy
+    kv: KVType
     threads: int
     memory: MemoryNeeded
     load_seconds: float

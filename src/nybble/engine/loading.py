@@ -13,6 +13,7 @@ from ..errors import DownloadFailed, InvalidParameter
 from ..formats.file_identity import identify
 from ..graph.dispatch import Accuracy, selected_isa
 from ..graph.footprint import Footprint
+from ..graph.kv_type import KVType
 from ..hub.resolve import resolve
 from ..machine.cpus import allowed_cpus
 from ..machine.memory import available_memory
@@ -48,6 +49,7 @@ def load(
     threads: int | None = None,
     context_length: int | None = None,
     accuracy: str = "int8",
+    kv: str = "fp16",
     offline: bool = False,
     progress: Progress | None = None,
 ) -> LLM:
@@ -58,15 +60,16 @@ def load(
     ``progress`` is told how far fetching and packing are.
     ``threads``: by default one for each CPU this process may use. ``context_length`` in tokens: by default the model's
     own, at most 8192, less if memory is short. ``accuracy``: "int8" or "f32" activations in the linears.
+    ``kv``: what the KV cache keeps, "fp16", "bf16" or "int8", which takes half the memory.
 
     Raises :class:`~nybble.errors.NybbleError`: not found, not fetched, malformed, unsupported, or too large.
     """
     # Mistakes are told before a download begins.
-    count, parsed = thread_count(threads), Accuracy.parse(accuracy)
+    count, parsed, kept = thread_count(threads), Accuracy.parse(accuracy), KVType.parse(kv)
     _check_context_length(context_length)
     selected_isa()
     path = resolve(None if model is None else str(model), offline=offline, progress=progress)
-    return _load_file(path, count, context_length, parsed, progress)
+    return _load_file(path, count, context_length, parsed, kept, progress)
 
 
 def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
@@ -85,21 +88,23 @@ def _load_file(
     threads: int,
     context_length: int | None,
     accuracy: Accuracy,
+    kv: KVType,
     progress: Progress | None,
 ) -> LLM:
     start = time.perf_counter()
     store, options = _packed_store(), f"{accuracy.value}-{selected_isa()}"
-    loaded = store and _from_cache(store, path, options, threads, context_length)
+    loaded = store and _from_cache(store, path, options, threads, context_length, kv)
     if not loaded:
-        loaded = _from_model(store, path, options, threads, context_length, accuracy, progress)
+        loaded = _from_model(store, path, options, threads, context_length, accuracy, kv, progress)
     program, facts, memory = loaded
     shape = facts.footprint
-    runner = Runner(program, shape.layers, shape.kv_heads, shape.head_dim, shape.vocabulary, threading.Lock())
+    runner = Runner(program, shape.layers, shape.kv_heads, shape.head_dim, kv, shape.vocabulary, threading.Lock())
     info = ModelInfo(
         path=path,
         architecture=facts.architecture,
         isa=facts.isa,
         accuracy=accuracy,
+        kv=kv,
         threads=threads,
         memory=memory,
         load_seconds=time.perf_counter() - start,
@@ -112,7 +117,7 @@ Loaded = tuple[_native.Program, ModelFacts, MemoryNeeded]
 
 
 def _from_cache(
-    store: PackedStore, path: Path, options: str, threads: int, context_length: int | None
+    store: PackedStore, path: Path, options: str, threads: int, context_length: int | None, kv: KVType
 ) -> Loaded | None:
     """The model as an earlier start packed it; None if there is no such thing that is whole."""
     entry = store.find(path, options, threads)
@@ -120,7 +125,7 @@ def _from_cache(
         return None
     try:
         facts = restore_facts(entry, path)
-        memory = _fitting(facts.footprint, facts.context_limit, context_length)
+        memory = _fitting(facts.footprint, facts.context_limit, context_length, kv)
         return restore_program(entry, facts, _native.ThreadPool(threads)), facts, memory
     except BrokenEntry as problem:
         _log().warning("the packed cache had to be made again for %s: its entry %s", path, problem)
@@ -135,6 +140,7 @@ def _from_model(
     threads: int,
     context_length: int | None,
     accuracy: Accuracy,
+    kv: KVType,
     progress: Progress | None,
 ) -> Loaded:
     """The model packed from its files, and stored for the next start."""
@@ -144,7 +150,7 @@ def _from_model(
     checkpoint, planned = plan_file(path, accuracy)
     source = Source(identify(path), checkpoint.files)
     graph = planned.graph
-    memory = _fitting(planned.footprint, graph.context_length, context_length)
+    memory = _fitting(planned.footprint, graph.context_length, context_length, kv)
     metadata, file = checkpoint.metadata, str(path)
     facts = ModelFacts(
         architecture=checkpoint.architecture,
@@ -179,10 +185,11 @@ def _from_model(
     return compiled.program, facts, memory
 
 
-def _fitting(model: Footprint, limit: int, context_length: int | None) -> MemoryNeeded:
+def _fitting(model: Footprint, limit: int, context_length: int | None, kv: KVType) -> MemoryNeeded:
     if context_length is not None and context_length > limit:
         raise InvalidParameter(f"context_length is {context_length}; this model takes from 1 to {limit} tokens")
-    return fitting_context(model, context_length, min(limit, LONGEST_DEFAULT_CONTEXT), STEP_TOKENS, available_memory())
+    default = min(limit, LONGEST_DEFAULT_CONTEXT)
+    return fitting_context(model, context_length, default, STEP_TOKENS, available_memory(), kv)
 
 
 def _packed_store() -> PackedStore | None:

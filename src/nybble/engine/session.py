@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import _native
 from ..errors import ContextOverflow, InvalidParameter, NumericalError
+from ..graph.kv_type import KVType
 from .greedy import highest_logit
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ class Runner:
     layers: int
     kv_heads: int
     head_dim: int
+    kv: KVType
     vocabulary: int
     lock: threading.Lock
 
     def new_cache(self, capacity: int) -> _native.KVCache:
         """An empty KV cache for ``capacity`` tokens."""
-        return _native.KVCache(self.layers, self.kv_heads, self.head_dim, capacity)
+        return _native.KVCache(self.layers, self.kv_heads, self.head_dim, capacity, self.kv.value)
 
 
 class Session:
@@ -117,9 +119,10 @@ class Session:
         if any(highest_logit(logits[at : at + width]) is None for at in range(0, len(logits), width)):
             ids = list(self._ids)
             del self._ids[:]
+            cause = ", or overflow fp16 in the KV cache (bf16 has room)" if self._runner.kv is KVType.FP16 else ""
             raise NumericalError(
                 f"the model computed NaN or infinity, first in {self._first_non_finite(ids)}; "
-                "the weights are damaged, or overflow fp16 in the KV cache"
+                f"the weights are damaged{cause}"
             )
         return logits
 
