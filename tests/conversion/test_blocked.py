@@ -61,6 +61,18 @@ def test_requantised_weights_are_near(name: str) -> None:
     assert (np.abs(decoded(matrix) - dequantise(tensor)) <= 0.5001 * steps).all()
 
 
+def test_scales_below_the_normal_numbers_of_fp16() -> None:
+    """Guards against codes that leave 8 bits where rounding makes a scale much smaller."""
+    tensor = some_tensor("Q4_1")
+    rows = tensor.rows.copy().reshape(-1, 20)
+    rows[:, :2] = np.arange(1, len(rows) + 1, dtype="<u2").view(np.uint8).reshape(-1, 2)
+    rows[:, 2:4] = 0
+    tensor = replace(tensor, rows=rows.reshape(ROWS, -1))
+    matrix = blocked_matrix(tensor, requantise=True)
+    steps = np.repeat(matrix.scales, matrix.block, axis=1)
+    assert (np.abs(decoded(matrix) - dequantise(tensor)) <= 0.5001 * steps).all()
+
+
 @pytest.mark.parametrize("requantise", [False, True])
 def test_a_block_without_scale_is_its_offset(requantise: bool) -> None:
     tensor = some_tensor("Q4_1")
