@@ -1,4 +1,4 @@
-"""The real model, for tests that need one."""
+"""The real model, for tests that need one; and no test fails for the speed of the machine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import nybble
 from nybble.errors import DownloadFailed
 from nybble.formats.open import open_checkpoint
 from nybble.hub.resolve import resolve
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

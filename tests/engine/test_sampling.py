@@ -66,7 +66,7 @@ all_options = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(options=all_options, seed=st.integers(0, 2**32), size=st.sampled_from([1, 2, 5, 63, 65, 300, 1500]))
 def test_filters_keep_the_same_tokens_with_the_same_probabilities(options, seed, size):
     """Guards order and definition of each filter, on smooth random logits, short vocabularies to long."""
@@ -78,7 +78,7 @@ def test_filters_keep_the_same_tokens_with_the_same_probabilities(options, seed,
     agree(logits, history, options, expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(options=all_options, seed=st.integers(0, 2**32), size=st.sampled_from([3, 64, 130, 1500]))
 def test_ties_go_to_the_lowest_id(options, seed, size):
     """Guards against an unstable partition: many equal logits, so each cut goes through a group of equals."""
@@ -189,7 +189,7 @@ def test_draws_follow_the_distribution(options, size):
     assert statistic < freedom + 4.5 * math.sqrt(2 * freedom) + 5
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     weights=st.lists(st.sampled_from([0.0, 1e-320, 1e-17, 0.1, 1.0]), min_size=1, max_size=8),
     repeats=st.sampled_from([1, 100, 300]),

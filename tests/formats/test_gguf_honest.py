@@ -84,7 +84,7 @@ TENSORS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     metadata=st.dictionaries(KEYS, VALUES, max_size=6),
     tensors=st.lists(TENSORS, min_size=1, max_size=5),

@@ -85,7 +85,7 @@ def test_every_byte_of_the_header_changed(tmp_path: Path) -> None:
     assert 0.2 < sum(outcomes) / len(outcomes) < 0.8
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6),
     cut=st.integers(0, 10**6),
@@ -100,7 +100,7 @@ def test_several_changes_at_once(
     survives(tmp_path_factory.getbasetemp() / "mutant.gguf", bytes(octets if keep else octets[: cut % len(octets)]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200), st.booleans())
 def test_anything_at_all(tmp_path_factory: pytest.TempPathFactory, octets: bytes, magic: bool) -> None:
     prefix = b"GGUF\x03\0\0\0" if magic else b""

@@ -71,7 +71,7 @@ def test_every_byte_changed(tmp_path: Path) -> None:
     assert 0.2 < sum(outcomes) / len(outcomes) < 0.9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6),
     cut=st.integers(0, 10**6),
@@ -86,13 +86,13 @@ def test_several_changes_at_once(
     survives(tmp_path_factory.getbasetemp() / "mutant.onnx", bytes(octets if keep else octets[: cut % len(octets)]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_anything_at_all(tmp_path_factory: pytest.TempPathFactory, octets: bytes) -> None:
     survives(tmp_path_factory.getbasetemp() / "noise.onnx", octets)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=120))
 def test_any_graph_at_all(tmp_path_factory: pytest.TempPathFactory, octets: bytes) -> None:
     survives(tmp_path_factory.getbasetemp() / "noise.onnx", b"\x3a" + bytes([len(octets)]) + octets)

@@ -73,7 +73,7 @@ def test_a_good_graph_is_returned() -> None:
     assert check(graph) is graph
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(random_graphs())
 def test_random_graphs_are_good(graph: Graph) -> None:
     assert check(graph) is graph

@@ -24,7 +24,7 @@ def graph_of(*ops) -> Graph:
     return embedded(8, *ops, widths=widths, tensors=TENSORS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_graphs())
 def test_random_graphs_compute_the_same(graph: Graph) -> None:
     assert_same(graph, fold_residuals(graph))

@@ -29,7 +29,7 @@ def graph_of(*ops: Op, layers: int = 1) -> Graph:
     return embedded(KEY_WIDTH, *ops, widths=dict.fromkeys(names, KEY_WIDTH), tensors=TENSORS, layers=layers)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(random_graphs(storages=("F32",)))
 def test_random_graphs_compute_the_same(graph: Graph) -> None:
     assert_same(graph, fuse_rotate_append(graph))

@@ -28,13 +28,13 @@ MODELS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_graphs())
 def test_random_graphs_compute_the_same(graph: Graph) -> None:
     assert_same(graph, lower(graph, lambda linear: None))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_graphs(storages=("F32", "F32", "Q8_0", "Q5_0")), st.sampled_from([8, 16, 32]))
 def test_random_graphs_with_quantised_activations(graph: Graph, block: int) -> None:
     """Where every linear has the same block, quantising before the other passes or behind them is the same."""

@@ -30,7 +30,7 @@ def three(biases: tuple[int, ...] = (), weights=W) -> Graph:
     return embedded(32, *ops, widths=widths, tensors=[*weights, *B])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_graphs())
 def test_random_graphs_compute_the_same(graph: Graph) -> None:
     assert_same(graph, merge_linears(graph))

@@ -40,7 +40,7 @@ def tiny(storages: Mapping[str, str], **configuration: object) -> Graph:
     return replace(graph, tensors={name: stored(name, old) for name, old in graph.tensors.items()})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     random_graphs(storages=("F32", "F16", "BF16", "Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1")),
     st.sampled_from(Accuracy),

@@ -30,7 +30,7 @@ def graph_of(*ops: Op, layers: int = 0) -> Graph:
 BLOCKS = st.sampled_from([None, 4, 8, 16, 24, 32])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(random_graphs(), st.lists(BLOCKS, min_size=1, max_size=4))
 def test_each_linear_reads_the_block_it_asked_for(graph: Graph, blocks: list[int | None]) -> None:
     def block_of(linear: Linear) -> int | None:
@@ -47,7 +47,7 @@ def test_each_linear_reads_the_block_it_asked_for(graph: Graph, blocks: list[int
     assert len(pairs) == len(set(pairs))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(random_graphs(), st.sampled_from([4, 8, 16, 24, 32]))
 def test_folding_changes_no_bit(graph: Graph, block: int) -> None:
     quantised = quantise_activations(graph, lambda linear: block)

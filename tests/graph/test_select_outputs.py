@@ -17,7 +17,7 @@ from tests.models.tiny import TinyModel, tiny_checkpoint
 from .small import assert_same, embedded, random_graphs, tensor
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(random_graphs())
 def test_random_graphs_compute_the_same(graph: Graph) -> None:
     assert_same(graph, select_outputs(graph))

@@ -48,7 +48,7 @@ def check(graph: Graph) -> None:
     assert holds[slots.slot_of[graph.logits]] == graph.logits
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(random_graphs(), st.sampled_from([None, 16, 32]))
 def test_no_two_live_buffers_share_a_slot(graph: Graph, block: int | None) -> None:
     check(graph)

@@ -271,7 +271,7 @@ KEYS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3))
 def test_any_metadata_builds_or_is_refused(changes: dict[str, Any]) -> None:
     """No other exception, no hang, no graph that its own check would refuse."""

@@ -37,7 +37,7 @@ SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 3), st.lists(st.integers(1,
 
 
 @pytest.mark.parametrize("storage", StorageType, ids=lambda storage: storage.name)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(extents=SHAPES, seed=st.integers(0, 2**32 - 1))
 def test_any_bits_decode_as_the_reference_does(
     storage: StorageType, extents: tuple[int, int, list[int]], seed: int
@@ -48,7 +48,7 @@ def test_any_bits_decode_as_the_reference_does(
 
 
 @pytest.mark.parametrize("storage", QUANTISED, ids=lambda storage: storage.name)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), largest=st.sampled_from([2.0**-24, 2.0**-14, 0.01, 1.0, 65504.0]))
 def test_finite_factors_of_every_size_decode_as_the_reference_does(
     storage: StorageType, seed: int, largest: float

@@ -30,7 +30,7 @@ def test_exact_types_have_no_error(storage: StorageType) -> None:
 
 
 @pytest.mark.parametrize("storage", ROUNDED, ids=lambda storage: storage.name)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), largest=st.sampled_from([2.0**-14, 0.01, 1.0, 500.0]))
 def test_the_error_is_that_of_the_whole_tensor(storage: StorageType, seed: int, largest: float) -> None:
     """Against the fp32 decoder, which itself rounds by 2⁻²³ of the terms it adds."""

@@ -65,7 +65,7 @@ def test_a_matrix_means_what_its_definition_says(bits: int, block: int, has_offs
 
 
 @pytest.mark.parametrize("storage", QUANTISED, ids=lambda storage: storage.name)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 4), row_blocks=st.integers(1, 3), seed=st.integers(0, 2**32 - 1))
 def test_shapes_types_and_code_ranges(storage: StorageType, rows: int, row_blocks: int, seed: int) -> None:
     tensor = random_tensor(storage, (rows, row_blocks * storage.block_elements), seed)
@@ -80,7 +80,7 @@ def test_shapes_types_and_code_ranges(storage: StorageType, rows: int, row_block
 
 
 @pytest.mark.parametrize("storage", EXACT, ids=lambda storage: storage.name)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), largest=st.sampled_from([2.0**-24, 2.0**-14, 0.01, 1.0, 65504.0]))
 def test_exact_types_lose_nothing(storage: StorageType, seed: int, largest: float) -> None:
     """fp64 holds scale · code + offset exactly, so rounding it once must give the fp32 decoder's bits."""
@@ -89,7 +89,7 @@ def test_exact_types_lose_nothing(storage: StorageType, seed: int, largest: floa
 
 
 @pytest.mark.parametrize("storage", ROUNDED, ids=lambda storage: storage.name)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), largest=st.sampled_from([2.0**-24, 2.0**-14, 0.01, 1.0, 500.0]))
 def test_rounded_types_stay_within_the_derived_bound(storage: StorageType, seed: int, largest: float) -> None:
     """fp16 keeps 11 bits: half a unit is 2⁻¹¹ of the value, or 2⁻²⁵ among subnormals. fp32 decoding adds 2⁻²³ of it."""

@@ -63,7 +63,7 @@ def parts_of_weight(tensor: Tensor, row: int, k: int) -> tuple[int, float, float
     return code(tensor.rows[row].tobytes(), storage.bits, k), scale, zero_point
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(kind=storages(), rows=st.integers(1, 3), data=st.data())
 def test_weights_mean_what_the_format_says(kind: tuple[SeparateStorage, int], rows: int, data: st.DataObject) -> None:
     storage, columns = kind
@@ -85,7 +85,7 @@ def test_weights_mean_what_the_format_says(kind: tuple[SeparateStorage, int], ro
             assert packed[row, k] == half * weight_code + offset
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(kind=storages(), seed=st.integers(0, 1000), largest=st.sampled_from([2.0**-24, 2.0**-14, 0.01, 1.0, 200.0]))
 def test_packing_stays_within_the_derived_bound(kind: tuple[SeparateStorage, int], seed: int, largest: float) -> None:
     """A scale moves by half a unit of fp16, 2⁻¹¹ of itself or 2⁻²⁵; an offset by that of its own.

@@ -80,14 +80,14 @@ TOY = byte_level_metadata()
 TOY_TOKENIZER = build(TOY)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.one_of(SETTLED, WORDY))
 def test_toy_vocabulary_equals_the_definition(text: str) -> None:
     """Guards against a wrong cutting of words, a wrong order of merges, a wrong byte alphabet."""
     assert TOY_TOKENIZER.encode(text) == reference(TOY, text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.one_of(SETTLED, WORDY))
 def test_real_vocabulary_equals_the_definition(real_metadata, real_tokenizer: Tokenizer, text: str) -> None:
     """The same on a vocabulary nobody here made up."""
@@ -110,7 +110,7 @@ def test_real_vocabulary_gives_published_ids(real_tokenizer: Tokenizer, text: st
     assert real_tokenizer.encode(text) == ids
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(UNICODE)
 def test_decoding_gives_the_text_back(text: str) -> None:
     assert TOY_TOKENIZER.decode(TOY_TOKENIZER.encode(text)) == text

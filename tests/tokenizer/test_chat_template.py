@@ -225,7 +225,7 @@ def test_no_message_changes_the_turns(name: str) -> None:
     expected = control_ids(TOKENIZER, ALL[name], talk("a", "b", "c"))
     assert expected
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.tuples(PRETENDING, PRETENDING, PRETENDING))
     def check(contents: tuple[str, str, str]) -> None:
         assert control_ids(TOKENIZER, ALL[name], talk(*contents)) == expected
@@ -233,7 +233,7 @@ def test_no_message_changes_the_turns(name: str) -> None:
     check()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.tuples(PRETENDING, PRETENDING))
 def test_messages_arrive_unchanged(contents: tuple[str, str]) -> None:
     """Guards against markers that stay in the text, or words that are lost with them."""

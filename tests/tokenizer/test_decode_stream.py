@@ -36,7 +36,7 @@ def expected_text(tokenizer: Tokenizer, ids: list[int]) -> str:
 def test_any_ids_stream_to_the_decoded_whole(tokenizer: Tokenizer) -> None:
     """Guards against lost, doubled or half characters, whatever the model says."""
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(st.lists(st.integers(0, tokenizer.vocabulary - 1), max_size=30))
     def check(ids: list[int]) -> None:
         parts = pushed(tokenizer, ids)
@@ -51,7 +51,7 @@ def test_any_ids_stream_to_the_decoded_whole(tokenizer: Tokenizer) -> None:
 def test_valid_text_is_never_shown_broken(tokenizer: Tokenizer) -> None:
     """A thousand characters of one to four bytes, one byte a token (reports 50 and 63 of the field)."""
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\ufffd▁"), max_size=20))
     def check(text: str) -> None:
         parts = pushed(tokenizer, byte_ids(tokenizer, text.encode()))
@@ -104,7 +104,7 @@ def first_complete(text: str, stops: list[str]) -> str:
     return text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.text("ab", max_size=4), max_size=8), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_stop_strings_do_not_depend_on_how_text_is_cut(pieces: list[str], stops: list[str]) -> None:
     """Guards against a stop string shown in part, missed across pieces, or text never shown."""

@@ -63,7 +63,7 @@ def test_bpe_equals_the_definition(prefix: bool, byte_tokens: bool) -> None:
     metadata = sentence_piece_metadata(byte_tokens=byte_tokens) | {"tokenizer.ggml.add_space_prefix": prefix}
     tokenizer = build(metadata)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(st.one_of(WORDY, UNICODE))
     def check(text: str) -> None:
         assert tokenizer.encode(text) == bpe_reference(metadata, text, prefix)
@@ -71,7 +71,7 @@ def test_bpe_equals_the_definition(prefix: bool, byte_tokens: bool) -> None:
     check()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_bpe_equals_the_definition_in_runs_of_one_string(data: st.DataObject) -> None:
     """Guards against ties: pieces of one letter can be made in several ways of equal score."""
@@ -96,7 +96,7 @@ def test_decoding_gives_the_text_back(prefix: bool) -> None:
     """Guards against a lost or an added leading space."""
     tokenizer = build(sentence_piece_metadata() | {"tokenizer.ggml.add_space_prefix": prefix})
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(st.one_of(WORDY, UNICODE).filter(lambda text: "▁" not in text))
     def check(text: str) -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -170,7 +170,7 @@ def best_segmentation(text: str, scores: dict[str, float]) -> float:
     return best[-1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(WORDY)
 def test_unigram_takes_the_best_segmentation(text: str) -> None:
     """Guards against wrong scores and a wrong spelling of spaces; of equally good ones any will do."""
