@@ -28,7 +28,7 @@ def test_what_it_reads_the_library_reads(arguments: list[str]) -> None:
         return
     parameters = RUN.make_context("run", list(arguments)).params
     given_values = {name: value for name, value in parameters.items() if value not in (None, False, [], ())}
-    defaults = {"accuracy": "int8"}
+    defaults = {"accuracy": "int8", "kv": "fp16"}
     plain = {name: list(value) if name == "stop" else value for name, value in given_values.items()}
     kept = {name: value for name, value in quick.items() if value not in (None, False)}
     assert {**defaults, **plain} == {**defaults, **kept}

@@ -107,7 +107,7 @@ def test_verbose_names_origins(nybble: Nybble, tmp_path: Path) -> None:
     assert "temperature: 0.5 (general.sampling.temp)" in remarks
     assert "top_k: 5 (--top-k)" in remarks
     assert "min_p: 0 (nybble's default)" in remarks
-    assert "context: 200 tokens" in remarks
+    assert "context: 200 tokens, kept as fp16" in remarks
     assert any(line.startswith("memory: ") and "KV cache" in line for line in remarks)
     assert f"model: {path} (llama)" in remarks
 

@@ -64,7 +64,8 @@ def test_a_plan_is_what_packing_takes(graph: Graph, accuracy: Accuracy, isa: str
         -(-matrix.bytes // ALIGNMENT) * ALIGNMENT for matrix in planned.matrices.values()
     )
 
-    packed = pack_matrices(planned, POOL, lambda: None, lambda packed_bytes: None)
+    memory = _native.WeightMemory(planned.weight_bytes)
+    packed = pack_matrices(planned, memory, POOL, lambda: None, lambda packed_bytes: None)
     for stack, matrix in planned.matrices.items():
         assert (packed[stack].n, packed[stack].k, packed[stack].bytes) == (matrix.n, matrix.k, matrix.bytes)
         for name in stack:

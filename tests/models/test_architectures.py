@@ -89,4 +89,4 @@ def test_positions_matter() -> None:
 
 
 def test_the_known_architectures_are_the_modules_with_build() -> None:
-    assert set(architectures()) == {"llama", "qwen2", "qwen3"}
+    assert set(architectures()) == {"llama", "onnx", "qwen2", "qwen3"}

@@ -192,7 +192,9 @@ def test_an_unknown_architecture_lists_the_known_ones() -> None:
         checkpoint = replace(TINY, metadata={**TINY.metadata, "general.architecture": name})
         error = refusal(checkpoint)
         assert (
-            isinstance(error, UnsupportedFeature) and "llama, qwen2, qwen3" in str(error) and repr(name) in str(error)
+            isinstance(error, UnsupportedFeature)
+            and "llama, onnx, qwen2, qwen3" in str(error)
+            and repr(name) in str(error)
         )
 
 
