@@ -16,7 +16,8 @@ BytePairs make_byte_pairs(const nb::bytes& token_of_byte, const nb::bytes& merge
     // More pieces than a 32-bit rank could count are no vocabulary.
     require(merges.size() % sizeof(Merge) == 0 && merges.size() / sizeof(Merge) < (size_t{1} << 31), "bad merges");
     std::vector<Merge> list(merges.size() / sizeof(Merge));
-    std::memcpy(list.data(), merges.data(), merges.size());
+    // An empty vector has no address, which memcpy may not be given.
+    if (!list.empty()) std::memcpy(list.data(), merges.data(), merges.size());
     return {tokens, list};
 }
 

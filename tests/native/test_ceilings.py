@@ -14,7 +14,7 @@ SECONDS = 0.005
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_bandwidth_of_memory(threads: int) -> None:
     """Guards against passes that read nothing, or that threads share wrongly."""
-    assert 1e7 < _native.measure_memory_bandwidth(pool(threads), 1 << 20, 1 << 20, SECONDS) < 1e13
+    assert 1e6 < _native.measure_memory_bandwidth(pool(threads), 1 << 20, 1 << 20, SECONDS) < 1e13
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -34,8 +34,8 @@ def test_no_weights_have_no_bandwidth() -> None:
 @pytest.mark.parametrize("isa", ISAS)
 def test_peaks(isa: str) -> None:
     """Guards against loops that a compiler saw through: no CPU multiplies 10^14 times a second."""
-    assert 1e7 < _native.measure_int8_peak(pool(), isa, SECONDS) < 1e14
-    assert 1e7 < _native.measure_fp32_peak(pool(), isa, SECONDS) < 1e14
+    assert 1e6 < _native.measure_int8_peak(pool(), isa, SECONDS) < 1e14
+    assert 1e6 < _native.measure_fp32_peak(pool(), isa, SECONDS) < 1e14
 
 
 def test_unknown_instruction_set() -> None:

@@ -1,6 +1,8 @@
 // Rounding to integer codes with one scale.
 #pragma once
 
+#include <cstring>
+
 #include "kernels/generic/tiles.hpp"
 
 namespace nybble::NYBBLE_ISA {
@@ -36,6 +38,11 @@ struct WideRow {
 // `count` values, a multiple of 16, to 2 · count bytes.
 inline WideRow round_wide(const float* x, size_t count, uint8_t* to) {
     const Rounding rounding = rounding_of(x, count, kLargestWideCode);
+    if (rounding.scale != rounding.scale) {
+        // No codes are the codes of NaN, and the sum of what they become would overflow.
+        std::memset(to, 0, 2 * count);
+        return {rounding.scale, 0};
+    }
     Integers total = broadcast_integer(0);
     for (size_t i = 0; i < count; i += kLaneCount) {
         const Integers codes = to_integers(multiply(load(x + i), rounding.inverse));
