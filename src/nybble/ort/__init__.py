@@ -10,6 +10,6 @@ on, run models that ``nybble patch --ort-custom-op`` made: their nodes are of a 
 
 from __future__ import annotations
 
-from .sessions import library_path, register, session_options
+from .sessions import plugin_path, register, session_options
 
-__all__ = ["library_path", "register", "session_options"]
+__all__ = ["plugin_path", "register", "session_options"]

@@ -14,7 +14,7 @@ OLDEST_PROVIDER = (1, 23)
 _PROVIDER = "nybble"
 
 
-def library_path() -> Path:
+def plugin_path() -> Path:
     """The shared library that ONNX Runtime loads: a custom operator library and an execution provider in one."""
     return Path(_native.__file__).resolve().parent / "libnybble_onnxruntime.so"
 
@@ -32,9 +32,9 @@ def register() -> None:
         )
     if not _devices(runtime):
         try:
-            runtime.register_execution_provider_library(_PROVIDER, str(library_path()))
+            runtime.register_execution_provider_library(_PROVIDER, str(plugin_path()))
         except Exception as problem:
-            raise KernelUnavailable(f"onnxruntime can't load {library_path()}: {problem}") from problem
+            raise KernelUnavailable(f"onnxruntime can't load {plugin_path()}: {problem}") from problem
 
 
 def session_options(options: Any = None) -> Any:
@@ -52,9 +52,9 @@ def session_options(options: Any = None) -> Any:
     runtime, version = _runtime()
     options = runtime.SessionOptions() if options is None else options
     try:
-        options.register_custom_ops_library(str(library_path()))
+        options.register_custom_ops_library(str(plugin_path()))
     except Exception as problem:
-        raise KernelUnavailable(f"onnxruntime can't load {library_path()}: {problem}") from problem
+        raise KernelUnavailable(f"onnxruntime can't load {plugin_path()}: {problem}") from problem
     if version >= OLDEST_PROVIDER:
         register()
         options.add_provider_for_devices(_devices(runtime)[:1], {})
