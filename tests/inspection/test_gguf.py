@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from nybble.formats.gguf import open_gguf
-from nybble.inspection.gguf import FACTORS, inspect_gguf
+from nybble.inspection.gguf import inspect_gguf
 from nybble.quant.storage import StorageType
 from nybble.quant.tensor import Tensor
-from nybble.quant.unpack import UnpackedRows, unpack_rows
+from nybble.quant.unpack import FACTORS, UnpackedRows, unpack_rows
 from tests.engine.small_models import small_gguf, spoilt_gguf
 
 

@@ -6,6 +6,7 @@ Messages: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto, as far as runn
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFileError
+from ..quant.storage import StorageType
+from ..quant.unpack import floats
 
 
 class DataType(enum.IntEnum):
@@ -88,10 +91,7 @@ class OnnxTensor:
     @property
     def elements(self) -> int:
         """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
     def array(self) -> NDArray[np.generic]:
         """The elements in their own type and shape: a view, or an fp32 copy of BFLOAT16.
@@ -99,9 +99,7 @@ class OnnxTensor:
         Raises :class:`ModelFileError` for elements narrower than a byte.
         """
         if self.data_type is DataType.BFLOAT16:
-            halves = self.octets.view("<u2")
-            single: NDArray[np.generic] = np.left_shift(halves, 16, dtype=np.uint32).view(np.float32)
-            return single.reshape(self.shape)
+            return floats(StorageType.BF16, self.octets).reshape(self.shape)
         if self.data_type not in _DTYPES:
             raise ModelFileError(self.file, self.name, f"is {self.data_type.name}; expected numbers of whole bytes")
         return self.octets.view(_DTYPES[self.data_type]).reshape(self.shape)

@@ -7,6 +7,7 @@ Layout: https://huggingface.co/docs/safetensors/index#format
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,7 @@ class SafeTensor:
     @property
     def elements(self) -> int:
         """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,9 +147,7 @@ class _Reader:
         if not isinstance(entry["dtype"], str) or entry["dtype"] not in BITS:
             self._fail(name, f"has the dtype {entry['dtype']!r}; known are {', '.join(BITS)}")
         begin, stop = offsets
-        size = BITS[entry["dtype"]] // 8
-        for extent in shape:
-            size *= extent
+        size = BITS[entry["dtype"]] // 8 * math.prod(shape)
         if stop - begin != size:
             self._fail(name, f"takes {stop - begin} bytes; {entry['dtype']} of shape {shape} takes {size}")
         return name, begin, stop, entry

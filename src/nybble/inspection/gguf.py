@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
-
 from ..formats.checkpoint import Checkpoint, MetadataValue
+from ..quant.packing_rules import packed_as
 from ..quant.storage import StorageType
 from ..quant.tensor import Tensor
+from ..quant.unpack import factors, floats
 from .inspection import Finding, Inspection, LinearKind
-from .weights import KEEPS_OUTLIERS, bfloat16_as_fp32, check_floats, check_numbers, in_groups, in_kinds
+from .weights import KEEPS_OUTLIERS, check_floats, check_numbers, in_groups, in_kinds
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
-
-# Where in a block its fp16 factors lie: layouts of block_q4_0 to block_q6_K in ggml-common.h.
-FACTORS: Mapping[StorageType, tuple[int, ...]] = {
-    StorageType.Q4_0: (0,),
-    StorageType.Q4_1: (0, 2),
-    StorageType.Q5_0: (0,),
-    StorageType.Q5_1: (0, 2),
-    StorageType.Q8_0: (0,),
-    StorageType.Q4_K: (0, 2),
-    StorageType.Q5_K: (0, 2),
-    StorageType.Q6_K: (208,),
-}
-WITH_OFFSETS = (StorageType.Q4_1, StorageType.Q5_1, StorageType.Q4_K, StorageType.Q5_K)
 
 
 def inspect_gguf(checkpoint: Checkpoint) -> Inspection:
@@ -57,36 +42,26 @@ def inspect_gguf(checkpoint: Checkpoint) -> Inspection:
 
 
 def _linear(tensor: Tensor) -> LinearKind:
-    storage = tensor.storage
-    is_float = storage.is_float
+    storage, packed = tensor.storage, packed_as(tensor.storage)
+    zero_points = "none" if packed.is_float else "offsets" if packed.has_offsets else "symmetric"
     return LinearKind(
         name=tensor.name,
         count=1,
         features=tensor.shape[1],
         outputs=tensor.shape[0],
         storage=storage.name,
-        bits=int(storage.bits_per_weight) if is_float else int(storage.name[1]),
-        block=None if is_float else _block(storage),
-        zero_points="none" if is_float else "offsets" if storage in WITH_OFFSETS else "symmetric",
+        bits=packed.bits if packed.is_float else int(storage.name[1]),
+        block=None if packed.is_float else packed.block,
+        zero_points=zero_points,
     )
-
-
-def _block(storage: object) -> int:
-    """Codes that share a scale: within the 256 of a K type, scales of their own for 32, or 16."""
-    return 16 if storage is StorageType.Q6_K else 32
 
 
 def _check(tensor: Tensor) -> list[Finding]:
     storage = tensor.storage
-    if isinstance(storage, StorageType) and not storage.is_float:
-        blocks = tensor.rows.reshape(-1, storage.block_bytes)
-        factors = np.concatenate([blocks[:, at : at + 2].copy().view("<f2") for at in FACTORS[storage]])
-        return check_numbers(tensor.name, factors, "scales")
-    if storage is StorageType.BF16:
-        values = bfloat16_as_fp32(tensor.rows)
-    else:
-        values = tensor.rows.view("<f4" if storage is StorageType.F32 else "<f2")
-    return check_floats(tensor.name, values, len(tensor.shape), KEEPS_OUTLIERS)
+    assert isinstance(storage, StorageType)  # GGUF has no others
+    if storage.is_float:
+        return check_floats(tensor.name, floats(storage, tensor.rows), len(tensor.shape), KEEPS_OUTLIERS)
+    return check_numbers(tensor.name, factors(storage, tensor.rows), "scales")
 
 
 def _size(tensor: Tensor) -> str:

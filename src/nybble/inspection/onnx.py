@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..formats.onnx_model import DataType, OnnxModel, OnnxNode, OnnxTensor
 from .inspection import Finding, Inspection, LinearKind
-from .weights import FETCH_AGAIN, bfloat16_as_fp32, check_floats, check_numbers, in_groups, in_kinds
+from .weights import FETCH_AGAIN, check_floats, check_numbers, in_groups, in_kinds
 
 MATMUL_NBITS = "com.microsoft::MatMulNBits"
 GATHER_QUANTIZED = "com.microsoft::GatherBlockQuantized"
@@ -163,9 +164,7 @@ class _Inspector:
         """Features of an embedding as the op decodes it; codes of 2 and 4 bits lie several in a byte."""
         table = self._tensor(gather, 0)
         assert table is not None
-        width = 1
-        for extent in table.shape[1:]:
-            width *= extent
+        width = math.prod(table.shape[1:])
         if gather.operator == GATHER_QUANTIZED and table.data_type is DataType.UINT8:
             width = width * 8 // max(_whole(gather, "bits", 4), 1)
         return width
@@ -265,6 +264,4 @@ def _whole(node: OnnxNode, name: str, missing: int) -> int:
 
 
 def _floats(tensor: OnnxTensor) -> NDArray[np.generic] | None:
-    if tensor.data_type is DataType.BFLOAT16:
-        return bfloat16_as_fp32(tensor.octets)
     return tensor.array() if tensor.data_type.is_float else None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import ModelFileError
 from ..formats.json_file import read_json
 from ..formats.safetensors import BITS, SafeTensor, SafeTensors
+from ..quant.storage import StorageType
+from ..quant.unpack import floats
 from .inspection import Finding, Inspection, LinearKind
-from .weights import KEEPS_OUTLIERS, bfloat16_as_fp32, check_floats, in_groups, in_kinds
-
-FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+from .weights import KEEPS_OUTLIERS, check_floats, in_groups, in_kinds
 
 
 def inspect_safetensors(path: Path, files: list[SafeTensors]) -> Inspection:
@@ -56,10 +59,10 @@ def _linear(tensor: SafeTensor) -> LinearKind:
 
 
 def _check(tensor: SafeTensor) -> list[Finding]:
-    if tensor.dtype == "BF16":
-        values = bfloat16_as_fp32(tensor.octets)
-    elif tensor.dtype in FLOATS:
-        values = tensor.octets.view(FLOATS[tensor.dtype])
+    if tensor.dtype == "F64":
+        values: NDArray[np.generic] = tensor.octets.view("<f8")
+    elif tensor.dtype in ("F32", "F16", "BF16"):
+        values = floats(StorageType[tensor.dtype], tensor.octets)
     else:
         return []
     return check_floats(tensor.name, values, len(tensor.shape), KEEPS_OUTLIERS)

@@ -50,12 +50,6 @@ def check_floats(name: str, values: NDArray[np.generic], dimensions: int, mend: 
     return findings
 
 
-def bfloat16_as_fp32(octets: NDArray[np.uint8]) -> NDArray[np.generic]:
-    """bfloat16 numbers, uint8 (…, 2 · count), as fp32 (…, count), which holds them exactly."""
-    single: NDArray[np.generic] = np.left_shift(octets.view("<u2"), 16, dtype=np.uint32).view(np.float32)
-    return single
-
-
 def check_outliers(name: str, norm: NDArray[np.generic], mend: str) -> list[Finding]:
     """Whether a norm's weight, (features,), makes a channel so large that int8 activations lose the others."""
     sizes = np.sort(np.abs(norm.astype(np.float32).ravel()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,10 +37,7 @@ class Tensor:
     @property
     def elements(self) -> int:
         """Number of weights."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
     @property
     def stored_bytes(self) -> int:

@@ -121,6 +121,26 @@ def floats(storage: StorageType, octets: NDArray[np.uint8]) -> NDArray[np.float3
     return octets.view("<f4" if storage is StorageType.F32 else "<f2").astype(np.float32)
 
 
+# Where in a block its fp16 factors lie.
+FACTORS: Mapping[StorageType, tuple[int, ...]] = {
+    StorageType.Q4_0: (0,),
+    StorageType.Q4_1: (0, 2),
+    StorageType.Q5_0: (0,),
+    StorageType.Q5_1: (0, 2),
+    StorageType.Q8_0: (0,),
+    StorageType.Q4_K: (0, 2),
+    StorageType.Q5_K: (0, 2),
+    StorageType.Q6_K: (208,),
+}
+
+
+def factors(storage: StorageType, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The fp16 factors stored in blocks of a quantised type, uint8 (R, bytes per row), as fp32 (factors, 1): whatever
+    they are, so are the weights."""
+    blocks = rows.reshape(-1, storage.block_bytes)
+    return np.concatenate([_half(blocks, start) for start in FACTORS[storage]])
+
+
 def _plain(storage: BlockStorage, blocks: NDArray[np.uint8]) -> UnpackedRows:
     codes = _low_bits_first(blocks[:, 4 if storage.has_offsets else 2 :], storage.bits)
     if storage.has_offsets:
