@@ -14,12 +14,10 @@ import numpy as np
 
 from ..errors import BenchmarkFailed
 from ..formats.onnx import open_onnx
+from ..formats.onnx_accuracy_level import INT8_LEVEL, PATCH_COMMAND
 from ..formats.onnx_model import OnnxModel, OnnxNode
 from .step_times import CONTEXT, DECODE_REPEATS, PREFILL, PREFILL_REPEATS, OpTime, StepTimes, as_kinds
 
-MATMUL_NBITS = "com.microsoft::MatMulNBits"
-INT8_ACTIVATIONS = 4
-PATCH = "nybble patch IN.onnx OUT.onnx --accuracy-level 4"
 FEWEST_TOKENS = 64
 """Any vocabulary has as many."""
 
@@ -113,7 +111,7 @@ def _events_of_runs(events: Iterable[Mapping[str, Any]]) -> list[list[Mapping[st
 def _op_times(
     model: OnnxModel, events: Iterable[Mapping[str, Any]], rows: int, ceilings: Mapping[str, float]
 ) -> Iterable[OpTime]:
-    nodes = {node.name: node for node in model.nodes if node.operator == MATMUL_NBITS}
+    nodes = {node.name: node for node in model.nodes if node.is_mat_mul_n_bits}
     for event in events:
         name, seconds = event["name"].removesuffix(NODE_SUFFIX), event["dur"] / 1e6
         node = nodes.get(name)
@@ -129,9 +127,8 @@ def _linear(model: OnnxModel, node: OnnxNode, rows: int, seconds: float, ceiling
     n, k, level = (node.attributes.get(name, 0) for name in ("N", "K", "accuracy_level"))
     products = rows * int(n) * int(k) if isinstance(n, int) and isinstance(k, int) else 0
     floor = max(size / ceilings["read_bandwidth"], products / ceilings["int8_peak"])
-    is_int8 = level == INT8_ACTIVATIONS
     cause = "other processes are busy, or this ONNX Runtime has no fast kernel for such blocks here"
-    if not is_int8:
-        cause = f"accuracy_level is {level}, so it multiplies in fp32; {PATCH}"
+    if level != INT8_LEVEL:
+        cause = f"accuracy_level is {level}, so it multiplies in fp32; {PATCH_COMMAND}"
     kernel = f"MatMulNBits, accuracy_level {level}"
     return OpTime(node.name, 1, kernel, size, products, seconds, floor, cause)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..formats.onnx_model import DataType
+from ..formats.onnx_accuracy_level import INT8_LEVEL
+from ..formats.onnx_model import MAT_MUL_N_BITS, MICROSOFT, DataType
 from ..formats.onnx_writer import Attribute, GraphWriter
 from ..graph.graph import Graph
 from ..graph.ops import Add, Attention, Embed, KVAppend, Linear, Op, RMSNorm, Rope, SwiGLU
@@ -19,11 +20,8 @@ from ..quant.packing_rules import packed_as
 from ..quant.storage import StorageType
 from .blocked import blocked_matrix, is_requantised
 
-OPSETS = {"": 21, "com.microsoft": 1}
-ACCURACY_LEVEL = 4
-"""Lets ONNX Runtime multiply with int8 activations."""
+OPSETS = {"": 21, MICROSOFT: 1}
 PAST, PRESENT = "past_key_values.{}.{}", "present.{}.{}"
-_MICROSOFT = "com.microsoft"
 _FLOATS = {
     StorageType.F32: DataType.FLOAT,
     StorageType.F16: DataType.FLOAT16,
@@ -142,7 +140,7 @@ class DecoderWriter:
         shape = self._writer.constant(f"{op.table}.shape", np.array([vocabulary, width * matrix.bits // 8]))
         codes = self._node("Reshape", [matrix.names[0], shape], f"{op.table}.table")
         attributes = {"bits": matrix.bits, "block_size": matrix.block, "gather_axis": 0, "quantize_axis": 1}
-        self._node("GatherBlockQuantized", [codes, "input_ids", matrix.names[1]], op.output, _MICROSOFT, **attributes)
+        self._node("GatherBlockQuantized", [codes, "input_ids", matrix.names[1]], op.output, MICROSOFT, **attributes)
 
     def _linear(self, op: Linear) -> None:
         (weight,) = op.weights
@@ -162,7 +160,7 @@ class DecoderWriter:
         matrix = self._quantised(weight)
         inputs = [op.input, *matrix.names, *[""] * (4 - len(matrix.names)), bias]
         sizes = {"K": k, "N": n, "bits": matrix.bits, "block_size": matrix.block}
-        self._node("MatMulNBits", inputs, op.output, _MICROSOFT, **sizes, accuracy_level=ACCURACY_LEVEL)
+        self._node(MAT_MUL_N_BITS, inputs, op.output, MICROSOFT, **sizes, accuracy_level=INT8_LEVEL)
 
     def _norm(self, op: RMSNorm) -> None:
         if op.output in self._fused:
@@ -186,7 +184,7 @@ class DecoderWriter:
         self._fused.add(following.output)
         inputs = [op.left, op.right, self._vector(following.weight)]
         outputs = [following.output, "", "", op.output]
-        self._writer.node("SkipSimplifiedLayerNormalization", inputs, outputs, _MICROSOFT, epsilon=following.epsilon)
+        self._writer.node("SkipSimplifiedLayerNormalization", inputs, outputs, MICROSOFT, epsilon=following.epsilon)
 
     def _attention(self, op: Attention) -> None:
         appended = self._appended[op.layer]
@@ -201,7 +199,7 @@ class DecoderWriter:
             "do_rotary": 1,
             "rotary_interleaved": 0,
         }
-        self._writer.node("GroupQueryAttention", inputs, outputs, _MICROSOFT, **attributes)
+        self._writer.node("GroupQueryAttention", inputs, outputs, MICROSOFT, **attributes)
 
     def _node(self, op_type: str, inputs: list[str], output: str, domain: str = "", **attributes: Attribute) -> str:
         self._writer.node(op_type, inputs, [output], domain, **attributes)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFileError, UnsupportedFeature
-from ..formats.onnx_model import DataType, OnnxNode, OnnxTensor
+from ..formats.onnx_accuracy_level import INT8_LEVEL
+from ..formats.onnx_model import MAT_MUL_N_BITS, MICROSOFT, DataType, OnnxNode, OnnxTensor
 from ..formats.onnx_rewriter import ModelRewriter
 from ..formats.onnx_writer import NewNode
 from ..models.onnx.movement import DoesNotFit, attribute
@@ -20,11 +21,9 @@ from ..models.onnx.weights import BLOCKS, blocked_tensor, dequantised_tensor
 from ..quant.storage import SeparateStorage, ZeroPoints
 from ..quant.tensor import Tensor
 from ..quant.unpack import unpack_rows
-from .decoder import ACCURACY_LEVEL
 
 OLDEST_OPSET = 21
 """The first in which ``DequantizeLinear`` has blocks."""
-_MICROSOFT = "com.microsoft"
 _TYPES = {(4, True): DataType.INT4, (4, False): DataType.UINT4, (8, True): DataType.INT8, (8, False): DataType.UINT8}
 
 
@@ -37,7 +36,7 @@ def to_qdq(source: Path, target: Path) -> int:
     """
     rewriter = ModelRewriter(source, target)
     model = rewriter.model
-    nodes = [node for node in model.nodes if (node.domain, node.op_type) == (_MICROSOFT, "MatMulNBits")]
+    nodes = [node for node in model.nodes if node.is_mat_mul_n_bits]
     if not nodes:
         raise ModelFileError(source, "", "has no com.microsoft::MatMulNBits node; nothing to convert")
     if model.opsets.get("", 0) < OLDEST_OPSET:
@@ -77,7 +76,7 @@ def from_qdq(source: Path, target: Path) -> int:
     with rewriter:
         for node, tensor in found:
             _multiply_blocks(rewriter, node, tensor)
-        rewriter.import_domain(_MICROSOFT)
+        rewriter.import_domain(MICROSOFT)
     return len(found)
 
 
@@ -171,6 +170,6 @@ def _multiply_blocks(rewriter: ModelRewriter, node: OnnxNode, tensor: Tensor) ->
         if tensor.zero_points is not None:
             rewriter.add(names[2], DataType.UINT8, tensor.zero_points.shape, tensor.zero_points.reshape(-1))
     inputs = [node.inputs[0], *(names if tensor.zero_points is not None else names[:2])]
-    sizes = {"K": k, "N": n, "bits": storage.bits, "block_size": storage.block, "accuracy_level": ACCURACY_LEVEL}
+    sizes = {"K": k, "N": n, "bits": storage.bits, "block_size": storage.block, "accuracy_level": INT8_LEVEL}
     name = node.name or node.outputs[0]
-    rewriter.replace(node, [NewNode(name, "MatMulNBits", inputs, node.outputs, _MICROSOFT, sizes)])
+    rewriter.replace(node, [NewNode(name, MAT_MUL_N_BITS, inputs, node.outputs, MICROSOFT, sizes)])

@@ -6,28 +6,22 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InvalidParameter, ModelFileError
+from ..errors import InvalidParameter
 from .cursor import Cursor
-from .onnx_edit import NodeMessage, edit_nodes
+from .onnx_edit import NodeMessage
+from .onnx_model import MICROSOFT
+from .onnx_patch import PatchedNodes, patch_nodes
 from .protobuf import Field, WireType, expect, fields, number, text
 from .protobuf_edit import Piece, edit_message, length_field, text_field, varint_field
 
 ATTRIBUTE = "accuracy_level"
-HIGHEST_LEVEL = 4
+INT8_LEVEL = 4
+"""Allows int8 activations; the highest there is."""
+
+PATCH_COMMAND = f"nybble patch IN.onnx OUT.onnx --accuracy-level {INT8_LEVEL}"
 _INT = 2  # AttributeProto.AttributeType
-
-
-@dataclass(slots=True)
-class PatchedNodes:
-    """How many ``MatMulNBits`` nodes there were, were meant, and were changed."""
-
-    all: int = 0
-    meant: int = 0
-    changed: int = 0
 
 
 def patch_accuracy_level(source: Path, target: Path, level: int | None, only: str | None = None) -> PatchedNodes:
@@ -37,32 +31,13 @@ def patch_accuracy_level(source: Path, target: Path, level: int | None, only: st
     Raises :class:`InvalidParameter` for a level outside 0..4, a wrong expression, or a ``target`` that cannot stand for
     the model; :class:`ModelFileError` for a damaged model, or one in which no node is meant.
     """
-    if level is not None and not 0 <= level <= HIGHEST_LEVEL:
-        raise InvalidParameter(f"the accuracy level is {level}; there are 0 to {HIGHEST_LEVEL}")
-    try:
-        pattern = re.compile(only or "")
-    except re.error as error:
-        raise InvalidParameter(f"{only!r} is no regular expression: {error}") from error
-    nodes = PatchedNodes()
+    if level is not None and not 0 <= level <= INT8_LEVEL:
+        raise InvalidParameter(f"the accuracy level is {level}; there are 0 to {INT8_LEVEL}")
 
     def edit(node: NodeMessage) -> list[Piece] | None:
-        if (node.domain, node.op_type) != ("com.microsoft", "MatMulNBits"):
-            return None
-        nodes.all += 1
-        if not pattern.search(node.name):
-            return None
-        nodes.meant += 1
-        pieces = _with_level(node.content, f"node {node.name!r}", level)
-        nodes.changed += pieces is not None
-        return pieces
+        return _with_level(node.content, f"node {node.name!r}", level)
 
-    def check_meant() -> None:
-        if nodes.meant == 0:
-            found = "no com.microsoft::MatMulNBits node" if nodes.all == 0 else f"none of its {nodes.all} nodes matches"
-            raise ModelFileError(source, "", f"{found}; nothing to patch")
-
-    edit_nodes(source, target, edit, check_meant)
-    return nodes
+    return patch_nodes(source, target, MICROSOFT, only, edit, "patch")
 
 
 def _with_level(node: Cursor, what: str, level: int | None) -> list[Piece] | None:

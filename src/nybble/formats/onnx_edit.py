@@ -43,17 +43,13 @@ class DomainImports:
     removed: str | None = None
 
 
+NO_CHANGE = DomainImports()
+
 # Gives a node's new message in pieces, or None to leave it as it is.
 NodeEdit = Callable[[NodeMessage], Sequence[Piece] | None]
 
 
-def edit_nodes(
-    source: Path,
-    target: Path,
-    edit: NodeEdit,
-    check: Callable[[], None],
-    imports: DomainImports = DomainImports(),
-) -> None:
+def edit_nodes(source: Path, target: Path, edit: NodeEdit, check: Callable[[], None], imports: DomainImports) -> None:
     """Write the model of ``source`` to ``target`` with each node, also those of subgraphs and functions, as ``edit``
     has it, and with ``imports``. All other bytes stay the same; ``target`` appears whole or not at all, and not if
     ``check``, called when all nodes are known, raises.

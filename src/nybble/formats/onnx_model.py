@@ -18,6 +18,12 @@ from ..errors import ModelFileError
 from ..quant.storage import StorageType
 from ..quant.unpack import floats
 
+MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
+MAT_MUL_N_BITS = "MatMulNBits"
+"""Its matrix product of quantised weights."""
+
 
 class DataType(enum.IntEnum):
     """``TensorProto.DataType``, of the types weights and shapes come in."""
@@ -131,6 +137,11 @@ class OnnxNode:
     def operator(self) -> str:
         """``MatMul``, or ``com.microsoft::MatMulNBits`` for an op of another domain."""
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def is_mat_mul_n_bits(self) -> bool:
+        """Whether it is ONNX Runtime's matrix product of quantised weights."""
+        return (self.domain, self.op_type) == (MICROSOFT, MAT_MUL_N_BITS)
 
     def __str__(self) -> str:
         name = self.name if self.name.isprintable() else repr(self.name)

@@ -9,14 +9,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..formats.onnx_model import DataType, OnnxModel, OnnxNode, OnnxTensor
+from ..formats.onnx_accuracy_level import INT8_LEVEL, PATCH_COMMAND
+from ..formats.onnx_model import MICROSOFT, DataType, OnnxModel, OnnxNode, OnnxTensor
 from .inspection import Finding, Inspection, LinearKind
 from .weights import FETCH_AGAIN, check_floats, check_numbers, in_groups, in_kinds
 
-MATMUL_NBITS = "com.microsoft::MatMulNBits"
-GATHER_QUANTIZED = "com.microsoft::GatherBlockQuantized"
-INT8_ACTIVATIONS = 4
-PATCH = "nybble patch IN.onnx OUT.onnx --accuracy-level 4"
+GATHER_QUANTIZED = f"{MICROSOFT}::GatherBlockQuantized"
 QUANTISE_AGAIN = "quantise the model again with blocks of 32 or 128"
 FLOAT_LEVEL = (
     "nybble patch IN.onnx OUT.onnx --accuracy-level 1 for the linears behind it; nybble keeps outliers in fp32"
@@ -77,7 +75,7 @@ class _Inspector:
         return node.name or next((name for name in node.inputs if name in self.tensors), str(node))
 
     def _linear(self, node: OnnxNode) -> LinearKind | None:
-        if node.operator == MATMUL_NBITS:
+        if node.is_mat_mul_n_bits:
             scales = self._tensor(node, 2)
             return LinearKind(
                 name=self._called(node),
@@ -137,7 +135,7 @@ class _Inspector:
             if node is None or name in seen:
                 continue
             seen.add(name)
-            if node.operator in (MATMUL_NBITS, "MatMul", "Gemm"):
+            if node.is_mat_mul_n_bits or node.operator in ("MatMul", "Gemm"):
                 return node
             if node.op_type in TRANSPARENT:
                 names += [inner for inner in node.inputs if inner not in self.tensors]
@@ -184,15 +182,15 @@ class _Inspector:
         )
 
     def _quantised(self) -> Iterator[OnnxNode]:
-        return (node for node in self.model.nodes if node.operator == MATMUL_NBITS)
+        return (node for node in self.model.nodes if node.is_mat_mul_n_bits)
 
     def _about_levels(self) -> Iterator[Finding]:
         for node in self._quantised():
             level = _whole(node, "accuracy_level", 0)
-            if level < INT8_ACTIVATIONS:
+            if level < INT8_LEVEL:
                 said = f"accuracy_level is {level}" if "accuracy_level" in node.attributes else "no accuracy_level"
                 reason = f"{said}: ONNX Runtime multiplies in fp32, several times slower than with int8 activations"
-                yield Finding("low accuracy_level", self._called(node), reason, PATCH)
+                yield Finding("low accuracy_level", self._called(node), reason, PATCH_COMMAND)
 
     def _about_blocks(self) -> Iterator[Finding]:
         for node in self._quantised():
@@ -244,7 +242,7 @@ class _Inspector:
         """Weights: of quantised ops what their sizes say, of other tensors of two dimensions or one their elements."""
         count, counted = 0, set()
         for node in self.model.nodes:
-            if node.operator == MATMUL_NBITS and len(node.inputs) > 2:
+            if node.is_mat_mul_n_bits and len(node.inputs) > 2:
                 if node.inputs[1] not in counted:
                     count += _whole(node, "K", 0) * _whole(node, "N", 0)
                 counted |= {*node.inputs[1:4]}
