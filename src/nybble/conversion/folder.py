@@ -6,7 +6,6 @@ Layout of ``genai_config.json``: https://onnxruntime.ai/docs/genai/reference/con
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from ..formats.checkpoint import Checkpoint, MetadataValue
 from ..formats.onnx_folder import GENAI_CONFIGURATION, SAMPLING
 from ..formats.onnx_writer import GraphWriter, WeightsFile
 from ..formats.open import open_checkpoint
+from ..formats.whole_file import usual_mode
 from ..graph.graph import Graph
 from ..graph.ops import Attention, Embed
 from ..models.build import build_graph
@@ -66,9 +66,7 @@ def gguf_to_onnx(source: Path, folder: Path, *, requantise: bool = False) -> Wri
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
     try:
         written = _write(checkpoint, graph, made, requantise)
-        mask = os.umask(0)
-        os.umask(mask)
-        made.chmod(0o777 & ~mask)
+        made.chmod(usual_mode(0o777))
         made.rename(folder)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)

@@ -5,10 +5,7 @@ Messages: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from .cursor import Cursor
 from .mapped_file import MappedFile
 from .protobuf import Field, WireType, expect, fields, number, text
 from .protobuf_edit import Piece, edit_message, length_field, text_field, varint_field
+from .whole_file import WholeFile
 
 DEEPEST_SUBGRAPH = 8
 # What initialisers that lie in other files say in `data_location`.
@@ -79,26 +77,9 @@ def edit_nodes(source: Path, target: Path, edit: NodeEdit, check: Callable[[], N
 
 def write_pieces(target: Path, pieces: Sequence[Piece]) -> None:
     """Make the file ``target`` of ``pieces``, whole or not at all."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-            make_public(file.fileno())
-        Path(name).replace(target)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
-def make_public(descriptor: int) -> None:
-    """Give a temporary file the permissions of one that was made the usual way."""
-    mask = os.umask(0)
-    os.umask(mask)
-    os.fchmod(descriptor, 0o666 & ~mask)
+    with WholeFile(target) as new:
+        for piece in pieces:
+            new.file.write(piece)
 
 
 class _Editor:

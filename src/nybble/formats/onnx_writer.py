@@ -5,9 +5,7 @@ Messages: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 
 from __future__ import annotations
 
-import os
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +14,11 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from .onnx_edit import EXTERNAL, make_public, write_pieces
+from .onnx_edit import EXTERNAL, write_pieces
 from .onnx_model import DataType
 from .protobuf import WireType
 from .protobuf_edit import Piece, length_field, text_field, varint_bytes, varint_field
+from .whole_file import WholeFile
 
 LARGEST_INLINE = 4096
 """Bytes of a tensor that still lies in the model's own file."""
@@ -63,10 +62,9 @@ class WeightsFile:
     an error, unless there is nothing in it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-        self._temporary = Path(name)
-        self._file = os.fdopen(descriptor, "wb")
+        self._name = path.name
+        self._new = WholeFile(path)
+        self._file = self._new.file
 
     def __enter__(self) -> WeightsFile:
         return self
@@ -74,14 +72,7 @@ class WeightsFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if error is None and self._file.tell():
-                self._file.flush()
-                make_public(self._file.fileno())
-                self._temporary.replace(self._path)
-        finally:
-            self._file.close()
-            self._temporary.unlink(missing_ok=True)
+        self._new.close(is_wanted=error is None and self._file.tell() > 0)
 
     def tensor(self, name: str, data_type: DataType, shape: Sequence[int], octets: NDArray[np.uint8]) -> list[Piece]:
         """A ``TensorProto`` of ``octets``, uint8 (bytes,), which are written now if they are many."""
@@ -90,7 +81,7 @@ class WeightsFile:
         if len(octets) <= LARGEST_INLINE:
             return [*message, *length_field(9, [octets.tobytes()])]
         self._file.write(bytes(-self._file.tell() % ALIGNMENT))
-        place = {"location": self._path.name, "offset": str(self._file.tell()), "length": str(len(octets))}
+        place = {"location": self._name, "offset": str(self._file.tell()), "length": str(len(octets))}
         self._file.write(octets.data)
         for key, value in place.items():
             message += length_field(13, [text_field(1, key), text_field(2, value)])
