@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import nybble
 from nybble.bench.provenance import provenance
@@ -63,15 +64,11 @@ def main() -> None:
                 samples = rates(model)
                 rate = statistics.median(samples)
                 found.append({"threads": threads, "neighbours": count, "tokens_per_second": rate, "samples": samples})
-    origin = provenance()
     result = {
         "model": name or "default",
         "rows": found,
         "idle_cpu_seconds": {threads: idle_seconds(model) for threads, model in models.items()},
-        "cpu": origin.cpu,
-        "version": origin.version,
-        "revision": origin.revision,
-        "measured_at": origin.measured_at,
+        **asdict(provenance()),
     }
     print(json.dumps(result, indent=2))
 

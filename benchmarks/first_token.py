@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import nybble
 from nybble.bench.provenance import provenance
@@ -57,7 +58,6 @@ def main() -> None:
     sample(name, text)
     samples = [sample(name, text) for _ in range(PROCESSES)]
     seconds, peaks = zip(*samples, strict=True)
-    origin = provenance()
     found = {
         "model": name or "default",
         "prompt_tokens": TOKENS,
@@ -65,10 +65,7 @@ def main() -> None:
         "peak_memory_bytes": statistics.median(peaks),
         "samples_seconds": seconds,
         "samples_bytes": peaks,
-        "cpu": origin.cpu,
-        "version": origin.version,
-        "revision": origin.revision,
-        "measured_at": origin.measured_at,
+        **asdict(provenance()),
     }
     print(json.dumps(found, indent=2))
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from nybble.bench.job import RandomModel
@@ -58,7 +59,7 @@ def main() -> None:
         for _ in range(PROCESSES):
             for cache in CACHES:
                 samples[cache].append(sample(path, cache))
-        origin, size = provenance(), path.stat().st_size
+        size = path.stat().st_size
         packed = sum(model.bytes for model in PackedStore().models())
     found = {
         "model": f"{shape} W4B32",
@@ -67,10 +68,7 @@ def main() -> None:
         "load_seconds": {cache: statistics.median(load for load, _ in taken) for cache, taken in samples.items()},
         "process_seconds": {cache: statistics.median(whole for _, whole in taken) for cache, taken in samples.items()},
         "samples_seconds": samples,
-        "cpu": origin.cpu,
-        "version": origin.version,
-        "revision": origin.revision,
-        "measured_at": origin.measured_at,
+        **asdict(provenance()),
     }
     print(json.dumps(found, indent=2))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,10 +38,8 @@ def inspect(
     from ..hub.resolve import resolve
     from ..inspection.inspect import inspect as inspect_file
 
-    path = Path(model)
-    if not path.exists():
-        with work_progress() as progress:
-            path = resolve(model, offline=offline, progress=progress)
+    with work_progress() as progress:
+        path = resolve(model, offline=offline, progress=progress)
     found = inspect_file(path)
     if as_json:
         print_json({**asdict(found), "path": str(found.path)})

@@ -203,20 +203,22 @@ def reduce_mean(walk: Walk, node: OnnxNode) -> list[Value]:
 
 def root(walk: Walk, node: OnnxNode) -> list[Value]:
     """``Sqrt`` in a norm's formula."""
-    known_attributes(node)
-    value = walk.operand(node, 0)
-    if not isinstance(value, Expression) or value.kind != "mean square":
-        raise DoesNotFit(f"it takes the root of {described(value)}; nybble knows that of the mean square in a norm")
-    return [replace(value, kind="root")]
+    return _of_a_norm(walk, node, "mean square", "root")
 
 
 def reciprocal(walk: Walk, node: OnnxNode) -> list[Value]:
     """``Reciprocal`` in a norm's formula."""
+    return _of_a_norm(walk, node, "root", "reciprocal root")
+
+
+def _of_a_norm(walk: Walk, node: OnnxNode, before: str, after: str) -> list[Value]:
+    """The expression ``after`` of an operand that is the expression ``before``."""
     known_attributes(node)
     value = walk.operand(node, 0)
-    if not isinstance(value, Expression) or value.kind != "root":
-        raise DoesNotFit(f"it takes the reciprocal of {described(value)}; nybble knows that of the root in a norm")
-    return [replace(value, kind="reciprocal root")]
+    if not isinstance(value, Expression) or value.kind != before:
+        taken = after.split()[0]
+        raise DoesNotFit(f"it takes the {taken} of {described(value)}; nybble knows that of the {before} in a norm")
+    return [replace(value, kind=after)]
 
 
 def divide(walk: Walk, node: OnnxNode) -> list[Value]:
