@@ -22,15 +22,37 @@ inline Floats load_number(const float* from) { return load(from); }
 inline Floats load_number(const Half* from) { return load_half(&from->bits); }
 inline Floats load_number(const BFloat* from) { return load_bfloat(&from->bits); }
 
-// Numbers of the cache are used once: fetch those `ahead`, which are next, meanwhile.
+// Numbers of the cache are used once: fetch those `ahead`, which are next, meanwhile. Always inlined: GCC takes a
+// function that only prefetches for one without effect, and drops its calls.
 template <int Vectors, typename Number>
-inline void fetch_ahead(const Number* ahead) {
+[[gnu::always_inline]] inline void fetch_ahead(const Number* ahead) {
     if constexpr (!std::is_same_v<Number, float>) {
         constexpr int kLine = 64 / sizeof(Number);
 #pragma GCC unroll 4
         for (int at = 0; at < Vectors * static_cast<int>(kLaneCount); at += kLine) {
             prefetch(reinterpret_cast<const uint8_t*>(ahead + at));
         }
+    }
+}
+
+// Sums over `count` vectors of numbers, `stride` apart, times a factor of each row; rows of factors are `row_stride`
+// apart.
+template <int Rows, int Vectors, typename Number>
+inline void sum_products(Floats (&sums)[Rows][Vectors], const float* factors, size_t row_stride, const Number* numbers,
+                         const Number* ahead, size_t stride, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        Floats vectors[Vectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) vectors[v] = load_number(numbers + static_cast<size_t>(v) * kLaneCount);
+        fetch_ahead<Vectors>(ahead);
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+            const Floats factor = broadcast(factors[static_cast<size_t>(r) * row_stride + i]);
+#pragma GCC unroll 4
+            for (int v = 0; v < Vectors; ++v) sums[r][v] = multiply_add(vectors[v], factor, sums[r][v]);
+        }
+        numbers += stride;
+        ahead += stride;
     }
 }
 
@@ -41,20 +63,7 @@ inline void score_tile(const float* queries, size_t query_stride, const Number* 
     for (auto& row : sums) {
         for (Floats& value : row) value = broadcast(0.0f);
     }
-    for (size_t feature = 0; feature < head_dim; ++feature) {
-        Floats key[Vectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v) key[v] = load_number(keys + static_cast<size_t>(v) * kLaneCount);
-        fetch_ahead<Vectors>(ahead);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-            const Floats query = broadcast(queries[static_cast<size_t>(r) * query_stride + feature]);
-#pragma GCC unroll 4
-            for (int v = 0; v < Vectors; ++v) sums[r][v] = multiply_add(key[v], query, sums[r][v]);
-        }
-        keys += kBlockPositions;
-        ahead += kBlockPositions;
-    }
+    sum_products<Rows, Vectors>(sums, queries, query_stride, keys, ahead, kBlockPositions, head_dim);
     for (int r = 0; r < Rows; ++r) {
         float* to = scores + static_cast<size_t>(r) * kChunkPositions;
         for (int v = 0; v < Vectors; ++v) store(to + static_cast<size_t>(v) * kLaneCount, sums[r][v]);
@@ -69,20 +78,7 @@ inline void weigh_tile(const float* weights, const Number* values, const Number*
         const float* from = outputs + static_cast<size_t>(r) * width;
         for (int v = 0; v < Vectors; ++v) sums[r][v] = load(from + static_cast<size_t>(v) * kLaneCount);
     }
-    for (size_t position = 0; position < positions; ++position) {
-        Floats value[Vectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v) value[v] = load_number(values + static_cast<size_t>(v) * kLaneCount);
-        fetch_ahead<Vectors>(ahead);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-            const Floats weight = broadcast(weights[static_cast<size_t>(r) * kChunkPositions + position]);
-#pragma GCC unroll 4
-            for (int v = 0; v < Vectors; ++v) sums[r][v] = multiply_add(value[v], weight, sums[r][v]);
-        }
-        values += width;
-        ahead += width;
-    }
+    sum_products<Rows, Vectors>(sums, weights, kChunkPositions, values, ahead, width, positions);
     for (int r = 0; r < Rows; ++r) {
         float* to = outputs + static_cast<size_t>(r) * width;
         for (int v = 0; v < Vectors; ++v) store(to + static_cast<size_t>(v) * kLaneCount, sums[r][v]);
