@@ -42,27 +42,14 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
 def test_every_byte_changed(tmp_path: Path) -> None:
     octets = every_kind().SerializeToString()
     path = tmp_path / "toy.onnx"
-    outcomes = [
-        survives(path, octets[:place] + bytes([value]) + octets[place + 1 :])
-        for place in range(len(octets))
-        for value in {0x00, 0xFF, (octets[place] + 1) % 256} - {octets[place]}
-    ]
+    outcomes = [survives(path, mutant) for mutant in mutants.one_byte_changed(octets, len(octets))]
     assert 0.2 < sum(outcomes) / len(outcomes) < 0.9
 
 
 @settings(max_examples=300)
-@given(
-    changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6),
-    cut=st.integers(0, 10**6),
-    keep=st.booleans(),
-)
-def test_several_changes_at_once(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], cut: int, keep: bool
-) -> None:
-    octets = bytearray(every_kind().SerializeToString())
-    for place, value in changes:
-        octets[place % len(octets)] = value
-    survives(tmp_path_factory.getbasetemp() / "mutant.onnx", bytes(octets if keep else octets[: cut % len(octets)]))
+@given(mutants.damaged(every_kind().SerializeToString()))
+def test_several_changes_at_once(tmp_path_factory: pytest.TempPathFactory, mutant: bytes) -> None:
+    survives(tmp_path_factory.getbasetemp() / "mutant.onnx", mutant)
 
 
 @settings(max_examples=300)
