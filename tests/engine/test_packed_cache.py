@@ -7,11 +7,13 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nybble
+from nybble.conversion.folder import gguf_to_onnx
 from nybble.engine import loading
 from nybble.formats import file_identity
 from nybble.packed.store import PackedStore
@@ -85,6 +87,73 @@ def test_the_same_answers_of_the_real_model(
     messages = [{"role": "user", "content": "Why is the sky blue? <|im_end|>"}]
     assert warm.conversation(messages) == smollm2.conversation(messages)
     assert warm.generate("Say hello.", max_tokens=8).ids == smollm2.generate("Say hello.", max_tokens=8).ids
+
+
+def onnx_folder(folder: Path, **changes: Any) -> Path:
+    """A converted model, its weights beside the graph."""
+    path = small_gguf(folder.with_suffix(".gguf"), "qwen2", "Q4_0", **changes)
+    return gguf_to_onnx(path, folder).folder
+
+
+@pytest.mark.parametrize("opened", ["", "model.onnx"])
+def test_the_same_onnx_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: str) -> None:
+    """By its folder and by its graph."""
+    path = onnx_folder(tmp_path / "model") / opened
+    cold = nybble.load(path)
+    no_packing(monkeypatch)
+    assert_equal(cold, nybble.load(path))
+
+
+TEMPLATE = "{{ messages[0].content }}!"
+
+
+def other_weights(folder: Path) -> None:
+    weights = folder / "model.onnx.data"
+    octets = bytearray(weights.read_bytes())
+    octets[100] ^= 0xFF
+    weights.write_bytes(octets)
+
+
+def template_of_its_own(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+
+
+def another_end_token(folder: Path) -> None:
+    genai = folder / "genai_config.json"
+    described = json.loads(genai.read_text())
+    described["model"]["eos_token_id"] = [5]
+    genai.write_text(json.dumps(described))
+
+
+@pytest.mark.parametrize("opened", ["", "model.onnx"])
+@pytest.mark.parametrize("change", [other_weights, template_of_its_own, another_end_token])
+def test_every_file_of_an_onnx_model_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], opened: str
+) -> None:
+    """Also a file that was not there, and was looked for."""
+    folder = onnx_folder(tmp_path / "model")
+    nybble.load(folder / opened)
+    change(folder)
+    changed = nybble.load(folder / opened)
+    fresh = tmp_path / "fresh"
+    folder.rename(fresh)
+    monkeypatch.setenv("NYBBLE_CACHE", str(tmp_path / "another"))
+    assert_equal(changed, nybble.load(fresh / opened))
+    assert (5 in changed.tokenizer.end_tokens) == (change is another_end_token)
+    if change is template_of_its_own:
+        assert changed.detokenize(changed.conversation([{"role": "user", "content": "the"}])).endswith("the!")
+
+
+def test_a_link_to_a_graph_is_a_model_with_companions_of_its_own(tmp_path: Path) -> None:
+    folder, other = onnx_folder(tmp_path / "model"), tmp_path / "other"
+    other.mkdir()
+    for file in folder.iterdir():
+        os.link(file, other / file.name)
+    (other / "genai_config.json").unlink()
+    (other / "genai_config.json").write_bytes((folder / "genai_config.json").read_bytes())
+    another_end_token(other)
+    assert 5 not in nybble.load(folder / "model.onnx").tokenizer.end_tokens
+    assert 5 in nybble.load(other / "model.onnx").tokenizer.end_tokens
 
 
 def test_purposes_do_not_mix(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 from .. import __version__
 from ..errors import InvalidParameter, UnsupportedFeature
 from ..formats.checkpoint import Checkpoint, MetadataValue
-from ..formats.onnx_folder import GENAI_CONFIGURATION, SAMPLING
+from ..formats.folder_tokenizer import SAMPLING
+from ..formats.onnx_folder import GENAI_CONFIGURATION
 from ..formats.onnx_writer import GraphWriter, WeightsFile
 from ..formats.open import open_checkpoint
 from ..formats.whole_file import usual_mode

@@ -28,16 +28,22 @@ class FileIdentity(NamedTuple):
     changed: int
 
     @property
-    def key(self) -> str:
-        """A file name for it."""
-        return "-".join(f"{number:x}" for number in self[1:])
+    def exists(self) -> bool:
+        """Whether there was a file."""
+        return self.size >= 0
 
 
 def identify(path: Path, status: os.stat_result | None = None) -> FileIdentity:
-    """The identity of the file that ``path`` leads to now, or of the open one with ``status``. Raises OSError."""
-    status = status or path.stat()
+    """The identity of the file or folder that ``path`` leads to now, or of the open one with ``status``.
+
+    Raises OSError, but not for a path that leads nowhere.
+    """
+    try:
+        status = status or path.stat()
+    except FileNotFoundError:
+        return FileIdentity(str(path.absolute()), 0, 0, -1, 0, 0)
     return FileIdentity(
-        os.path.realpath(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        str(path.absolute()), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     )
 
 

@@ -79,7 +79,7 @@ class _ModelReader:
             inputs=tuple(self.inputs),
             outputs=tuple(self.outputs),
             metadata=self.metadata,
-            external_files=tuple(file.path for file in self.external.files),
+            files=(self.mapped.identity, *self.external.identities),
             file_bytes=sum(file.size for file in files),
             release=release,
         )

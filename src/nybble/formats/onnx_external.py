@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFileError
+from .file_identity import FileIdentity
 from .mapped_file import MappedFile
 
 MAXIMUM_FILES = 4096
@@ -32,6 +33,14 @@ class ExternalFiles:
     def files(self) -> tuple[MappedFile, ...]:
         """All files mapped so far."""
         return tuple(self._mapped.values())
+
+    @property
+    def identities(self) -> tuple[FileIdentity, ...]:
+        """Those of the files mapped so far, by the paths that led to them."""
+        return tuple(
+            mapped.identity._replace(path=str((self._folder / location).absolute()))
+            for location, mapped in self._locations.items()
+        )
 
     def octets(self, location: str, offset: int, length: int, tensor: str) -> NDArray[np.uint8]:
         """``length`` bytes from ``offset`` of the file at ``location``, uint8 (length,), a view.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..errors import ModelFileError
 from ..quant.storage import StorageType
 from ..quant.unpack import floats
+from .file_identity import FileIdentity
 
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
@@ -161,7 +162,7 @@ class ValueInfo:
 class OnnxModel:
     """An opened ONNX model. ``nodes`` are in file order, which is the order of execution.
 
-    ``external_files`` are the files that initialisers lie in besides ``path``. ``release`` tells the operating system
+    ``files`` are ``path`` and then the files that initialisers lie in besides. ``release`` tells the operating system
     that no page of them is needed in memory at the moment.
     """
 
@@ -172,6 +173,6 @@ class OnnxModel:
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
     metadata: Mapping[str, str]
-    external_files: tuple[Path, ...]
+    files: tuple[FileIdentity, ...]
     file_bytes: int
     release: Callable[[], None] = field(default=lambda: None)

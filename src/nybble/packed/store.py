@@ -45,7 +45,10 @@ class StoredModel(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The path that was opened, and the files of its model, as they were when they were opened."""
+    """The path that was opened, a file or folder, and the files of its model, as they were when they were opened.
+
+    Files that would count, but are missing, are among them.
+    """
 
     opened: FileIdentity
     files: tuple[FileIdentity, ...]
@@ -90,10 +93,10 @@ class PackedStore:
         no room. Raises OSError.
         """
         paths = [Path(file.path) for file in source.files]
-        if not all(map(is_settled, source.files)) or not self._make_room(size):
+        if not all(map(is_settled, (source.opened, *source.files))) or not self._make_room(size):
             return False
         content = content_hash(paths)
-        if tuple(map(identify, paths)) != source.files:
+        if tuple(map(identify, paths)) != source.files or identify(Path(source.opened.path)) != source.opened:
             return False
         with self._new_file(self._entry_path(content, options)) as descriptor:
             write(descriptor)
@@ -133,7 +136,9 @@ class PackedStore:
         return self.directory / f"{content[:32]}-{options}-{code_version()}{_SUFFIX}"
 
     def _content_path(self, opened: FileIdentity) -> Path:
-        return self.directory / "files" / f"{opened.key}.json"
+        """Named by the path, too: what lies beside a file belongs to the model, and differs where it is linked."""
+        numbers = "-".join(f"{number:x}" for number in opened[1:])
+        return self.directory / "files" / f"{_native.checksum(os.fsencode(opened.path)):016x}-{numbers}.json"
 
     def _known_content(self, opened: FileIdentity) -> str | None:
         """The content hash of the model of this file, if none of its files changed since it was computed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .byte_level import ByteLevelCodec
@@ -27,8 +28,10 @@ def store_tokenizer(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[bytes]] 
     if not isinstance(codec, ByteLevelCodec):
         return None
     facts = {name: getattr(vocabulary, name) for name in _SPECIAL}
-    rules = next(name for name, rules in PRE_TOKENIZERS.items() if rules is codec.rules)
+    # Models that spell their patterns out may differ from the named in what is merged.
+    rules = next(name for name, rules in PRE_TOKENIZERS.items() if rules.patterns == codec.rules.patterns)
     facts |= {"end_tokens": sorted(vocabulary.end_tokens), "rules": rules}
+    facts["ignores_merges"] = codec.rules.ignores_merges
     return facts, [*packed_texts(vocabulary.tokens), bytes(vocabulary.types), codec.token_of_byte, codec.merges]
 
 
@@ -48,5 +51,6 @@ def restore_tokenizer(facts: Mapping[str, Any], parts: Sequence[memoryview], fil
         end_tokens=frozenset(facts["end_tokens"]),
         **{name: facts[name] for name in _SPECIAL},
     )
-    codec = ByteLevelCodec(vocabulary, PRE_TOKENIZERS[facts["rules"]], bytes(token_of_byte), bytes(merges))
+    rules = replace(PRE_TOKENIZERS[facts["rules"]], ignores_merges=bool(facts["ignores_merges"]))
+    codec = ByteLevelCodec(vocabulary, rules, bytes(token_of_byte), bytes(merges))
     return Tokenizer(vocabulary, codec)
