@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from nybble.bench.step_times import OpTime, StepTimes, as_kinds
+from nybble.conversion.folder import gguf_to_onnx
+from nybble.engine import loading
 from nybble.engine.loading import load, plan_file
+from nybble.formats.checkpoint import Checkpoint
 from nybble.formats.open import open_checkpoint
 from nybble.graph.dispatch import Accuracy
 from nybble.graph.kv_type import KVType
 from nybble.graph.ops import Linear
+from nybble.graph.plan import Plan
 from nybble.quant.error import conversion_error
 from tests.cli.outcome import Nybble
 from tests.models.tiny import tiny_gguf
@@ -163,6 +167,27 @@ def test_measured_steps(nybble: Nybble, mixed: Path) -> None:
     assert "a decode step: " in table and "between ops" in table
 
 
+def test_measured_steps_of_onnx(nybble: Nybble, mixed: Path, tmp_path: Path) -> None:
+    """Guards against facts taken from tensors that only GGUF files have, and against planning a model twice."""
+    folder = gguf_to_onnx(mixed, tmp_path / "model").folder
+    opened = 0
+    original = loading.plan_file
+
+    def counted(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
+        nonlocal opened
+        opened += 1
+        return original(path, accuracy)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loading, "plan_file", counted)
+        outcome = nybble("explain", folder, "--json", "-t", "1")
+    assert outcome.code == 0, outcome.error
+    assert opened == 1
+    facts = json.loads(outcome.output)
+    kinds = {op["kind"]: op["count"] for op in facts["steps"][0]["ops"] if op["kernel"]}
+    assert kinds["layer*.gate + layer*.up"] == len([name for name in facts["tensors"] if "gate" in name["name"]])
+
+
 def test_kv_cache(nybble: Nybble, mixed: Path) -> None:
     """Guards against figures and steps of another KV cache than the one asked for."""
     whole, small = (facts_of(nybble, mixed, "--kv", kv) for kv in ("fp16", "int8"))
@@ -173,7 +198,7 @@ def test_kv_cache(nybble: Nybble, mixed: Path) -> None:
     assert nybble("explain", mixed, "--kv", "q8").code == 2
     measured: list[KVType] = []
 
-    def measure(path: Path, accuracy: Accuracy, kv: KVType, threads: int) -> list[StepTimes]:
+    def measure(checkpoint: Checkpoint, planned: Plan, kv: KVType, threads: int) -> list[StepTimes]:
         measured.append(kv)
         return []
 

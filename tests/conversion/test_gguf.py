@@ -18,6 +18,7 @@ from nybble.formats.onnx_accuracy_level import patch_accuracy_level
 from nybble.formats.open import open_checkpoint
 from nybble.graph.graph import Graph
 from nybble.graph.reference import ReferenceCache, run
+from nybble.inspection.inspect import inspect
 from nybble.models.build import build_graph
 from nybble.quant.blocks import dequantise
 from tests.engine.small_models import ARCHITECTURES, STORAGES, cold_logits, small_gguf, some_ids
@@ -115,6 +116,18 @@ def test_the_tokeniser_and_what_goes_with_it(tmp_path: Path) -> None:
     assert theirs.decode(theirs.encode(plain).ids) == plain
     search = json.loads((folder / "genai_config.json").read_text())["search"]
     assert (search["do_sample"], search["temperature"]) == (True, 0.25)
+
+
+@pytest.mark.parametrize("storage", ["F16", "Q8_0"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_what_inspection_says_of_it(tmp_path: Path, storage: str, tied: bool) -> None:
+    """Guards against kinds that are listed layer by layer, and an embedding that is not found behind other ops."""
+    path = small_gguf(tmp_path / "model.gguf", "llama", storage, tied=tied, layers=3)
+    found = inspect(gguf_to_onnx(path, tmp_path / "model").folder)
+    assert found.tied is tied
+    assert found.embedding.startswith("Gather")
+    assert found.parameters == sum(tensor.elements for tensor in open_checkpoint(path).tensors.values())
+    assert [kind.count for kind in found.linears] == [3] * 7 + [1]
 
 
 def test_nothing_is_overwritten_or_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from nybble.formats.onnx import open_onnx
 from nybble.inspection.inspection import Inspection
 from nybble.inspection.onnx import inspect_onnx
-from nybble.inspection.weights import OUTLIER_RATIO
+from nybble.inspection.weights import OUTLIER_RATIO, without_numbers
 
 onnx = pytest.importorskip("onnx")
 FEATURES, TOKENS, BLOCK = 64, 96, 32
@@ -94,6 +94,24 @@ def replaced(proto: onnx.ModelProto, name: str, change: Any) -> onnx.ModelProto:
             array = onnx.numpy_helper.to_array(tensor).copy()
             tensor.CopyFrom(onnx.numpy_helper.from_array(change(array), name))
     return proto
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("layer15.up", "layer*.up"),
+        ("layer3.query + layer3.key", "layer*.query + layer*.key"),
+        ("/model/layers.12/mlp/up_proj/MatMul_Q4", "/model/layers.*/mlp/up_proj/MatMul_Q4"),
+        ("blk.7.ffn_up.weight", "blk.*.ffn_up.weight"),
+        ("layer 4 · gate", "layer * · gate"),
+        ("block2/attention", "block*/attention"),
+        ("layers.1.w1", "layers.*.w1"),
+        ("h.3.mlp.fc2", "h.*.mlp.fc2"),
+    ],
+)
+def test_kinds(name: str, kind: str) -> None:
+    """Layers are alike, whatever the exporter calls them; w1 and w3 are not."""
+    assert without_numbers(name) == kind
 
 
 def test_nothing_odd(tmp_path: Path) -> None:

@@ -91,8 +91,8 @@ class NybbleSubject(SteppingSubject):
 
 
 def _facts(checkpoint: Checkpoint, planned: Plan, kv: KVType) -> dict[str, Any]:
-    """``bits_per_weight`` are those of the packed matrices, ``storage`` is the type of most weights of the file."""
-    tensors = checkpoint.tensors.values()
+    """``bits_per_weight`` are those of the packed matrices; ``model_type`` names the storage of most weights."""
+    tensors = planned.graph.tensors.values()
     storages: Counter[str] = Counter()
     for tensor in tensors:
         storages[tensor.storage.name] += tensor.elements

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from ..engine.loading import plan_file
-from ..graph.dispatch import Accuracy
+from ..formats.checkpoint import Checkpoint
 from ..graph.kv_type import KVType
 from ..graph.ops import Linear
 from ..graph.plan import Plan
@@ -66,12 +64,11 @@ class StepTimes:
     wall_seconds: float
 
 
-def measure_steps(path: Path, accuracy: Accuracy, kv: KVType, threads: int) -> list[StepTimes]:
-    """Load the model at ``path`` and take apart a decode step and a step of prefill.
+def measure_steps(checkpoint: Checkpoint, planned: Plan, kv: KVType, threads: int) -> list[StepTimes]:
+    """Pack ``checkpoint`` as ``planned`` and take apart a decode step and a step of prefill.
 
     Raises :class:`~nybble.errors.NybbleError` as :func:`nybble.load` does.
     """
-    checkpoint, planned = plan_file(path, accuracy)
     subject = NybbleSubject(checkpoint, planned, threads, kv)
     ceilings = subject.ceilings()
     limit = planned.graph.context_length

@@ -50,14 +50,11 @@ def explain(
         raise InvalidParameter(f"--runtime is {runtime!r}; there are {' and '.join(RUNTIMES)}")
     if plan and runtime != RUNTIMES[0]:
         raise InvalidParameter("--plan tells what nybble would run; leave out --runtime")
+    explained: Explanation | None = None
     if runtime != RUNTIMES[0]:
-        steps, explained = _steps_of_onnxruntime(model, threads, offline), None
+        steps = _steps_of_onnxruntime(model, threads, offline)
     else:
-        from ..engine import explanation
-
-        with work_progress() as progress:
-            explained = explanation.explain(model, accuracy=accuracy, kv=kv, offline=offline, progress=progress)
-        steps = [] if plan else _steps(explained, threads)
+        explained, steps = _explained(model, accuracy, kv, threads, offline, plan)
     if as_json:
         print_json({**({} if explained is None else _facts(explained)), "steps": [asdict(step) for step in steps]})
         return
@@ -67,11 +64,24 @@ def explain(
         _print_step(step)
 
 
-def _steps(explained: Explanation, threads: int | None) -> list[StepTimes]:
-    from ..bench.step_times import measure_steps
-    from ..engine.loading import thread_count
+def _explained(
+    model: str | None, accuracy: str, kv: str, threads: int | None, offline: bool, plan_only: bool
+) -> tuple[Explanation, list[StepTimes]]:
+    from ..engine import explanation
+    from ..engine.loading import plan_file, thread_count
+    from ..graph.dispatch import Accuracy
+    from ..graph.kv_type import KVType
+    from ..hub.resolve import resolve
 
-    return measure_steps(explained.path, explained.accuracy, explained.kv, thread_count(threads))
+    parsed, kept, count = Accuracy.parse(accuracy), KVType.parse(kv), thread_count(threads)
+    with work_progress() as progress:
+        checkpoint, plan = plan_file(resolve(model, offline=offline, progress=progress), parsed)
+        explained = explanation.explain(checkpoint, plan, kept, progress)
+    if plan_only:
+        return explained, []
+    from ..bench.step_times import measure_steps
+
+    return explained, measure_steps(checkpoint, plan, kept, count)
 
 
 def _steps_of_onnxruntime(model: str | None, threads: int | None, offline: bool) -> list[StepTimes]:
@@ -110,9 +120,9 @@ def _print_step(step: StepTimes) -> None:
             for op in step.ops
         ],
     )
-    for op in step.ops:
-        if op.cause:
-            print(one_line(f"wrong path, not slow path: {op.kind} takes {op.ratio:.0f} times the least: {op.cause}"))
+    for cause in dict.fromkeys(op.cause for op in step.ops if op.cause):
+        wrong = [f"{op.kind} ({op.ratio:.0f} times the least)" for op in step.ops if op.cause == cause]
+        print(one_line(f"wrong path, not slow path: {', '.join(wrong)}: {cause}"))
 
 
 def _facts(explained: Explanation) -> dict[str, Any]:

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..formats.checkpoint import Checkpoint
-from ..graph.dispatch import Accuracy, Choice, selected_isa
+from ..graph.dispatch import Accuracy, Choice
 from ..graph.graph import tensors_read
 from ..graph.kv_type import KVType
 from ..graph.ops import Embed, Linear, Op, RotateAppend
 from ..graph.plan import PackedPlan, Plan
-from ..hub.resolve import resolve
 from ..quant.error import ConversionError, conversion_error
 from ..quant.packing_rules import packed_as
 from ..quant.tensor import Tensor
-from .loading import LONGEST_DEFAULT_CONTEXT, plan_file
+from .loading import LONGEST_DEFAULT_CONTEXT
 from .memory import MemoryNeeded, memory_needed
 from .session import STEP_TOKENS
 
@@ -72,22 +71,11 @@ class Explanation:
         return sum(tensor.bytes_per_token for tensor in self.tensors)
 
 
-def explain(
-    model: str | None = None,
-    *,
-    accuracy: str = "int8",
-    kv: str = "fp16",
-    offline: bool = False,
-    progress: Progress | None = None,
-) -> Explanation:
-    """What :func:`nybble.load` would do with ``model`` on this machine. Parameters and errors are the same.
+def explain(checkpoint: Checkpoint, plan: Plan, kv: KVType, progress: Progress | None = None) -> Explanation:
+    """What loading makes of ``checkpoint`` when it follows ``plan``, given by :func:`~nybble.engine.loading.plan_file`.
 
-    ``progress`` is also told about the measuring of conversion errors, which reads every tensor that packing changes.
+    ``progress`` is told about the measuring of conversion errors, which reads every tensor that packing changes.
     """
-    parsed, kept = Accuracy.parse(accuracy), KVType.parse(kv)
-    selected_isa()
-    path = resolve(model, offline=offline, progress=progress)
-    checkpoint, plan = plan_file(path, parsed)
     errors = _conversion_errors(checkpoint, plan, progress)
     uses = _uses(plan)
     tensors = [_explain_tensor(plan.graph.tensors[name], use, errors.get(name)) for name, use in uses.items()]
@@ -97,13 +85,13 @@ def explain(
     stored = sum(plan.graph.tensors[name].stored_bytes for matrix in matrices for name in matrix.tensors)
     context = min(plan.graph.context_length, LONGEST_DEFAULT_CONTEXT)
     return Explanation(
-        path=path,
+        path=checkpoint.path,
         architecture=checkpoint.architecture,
         isa=plan.isa,
-        accuracy=parsed,
-        kv=kept,
+        accuracy=plan.accuracy,
+        kv=kv,
         tensors=tuple(tensors),
-        memory=memory_needed(plan.footprint, context, STEP_TOKENS, kept),
+        memory=memory_needed(plan.footprint, context, STEP_TOKENS, kv),
         stored_bits_per_weight=8 * stored / weights,
         packed_bits_per_weight=8 * sum(matrix.bytes for matrix in matrices) / weights,
     )

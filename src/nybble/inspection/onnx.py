@@ -22,6 +22,11 @@ FLOAT_LEVEL = (
 # Ops between a linear and the logits that change neither their number nor their order.
 TRANSPARENT = ("Cast", "Mul", "Div", "Tanh", "Identity", "Squeeze", "Unsqueeze", "Add")
 
+# Inputs that hold the tables of rotary embeddings.
+ROTATIONS = {f"{MICROSOFT}::GroupQueryAttention": slice(7, 9), f"{MICROSOFT}::RotaryEmbedding": slice(2, 4)}
+# Ops between stored weights and what uses them that change no weight.
+MOVING = ("Transpose", "Reshape", "Cast", "Identity")
+
 
 def inspect_onnx(model: OnnxModel, architecture: str) -> Inspection:
     """What the ONNX model holds. Reads scales, and the weights of tensors that have none."""
@@ -90,9 +95,10 @@ class _Inspector:
             )
         if node.operator not in ("MatMul", "Gemm"):
             return None
-        weight = self._tensor(node, 1)
+        weight, turns = self._moved(node.inputs[1] if len(node.inputs) > 1 else "")
         if weight is not None and len(weight.shape) == 2:
-            features, outputs = weight.shape if not _whole(node, "transB", 0) else weight.shape[::-1]
+            turned = (turns + _whole(node, "transB", 0)) % 2
+            features, outputs = weight.shape[::-1] if turned else weight.shape
             return LinearKind(
                 self._called(node), 1, features, outputs, weight.data_type.name, weight.data_type.bits, None, "none"
             )
@@ -141,16 +147,28 @@ class _Inspector:
                 names += [inner for inner in node.inputs if inner not in self.tensors]
         return None
 
+    def _table(self, gather: OnnxNode) -> OnnxTensor | None:
+        """The weights that an embedding takes rows of, perhaps by way of another shape."""
+        return self._moved(gather.inputs[0] if gather.inputs else "")[0]
+
+    def _moved(self, name: str) -> tuple[OnnxTensor | None, int]:
+        """The weights behind the value ``name``, and how often they are transposed on the way."""
+        turns = 0
+        while (writer := self.writers.get(name)) is not None and writer.op_type in MOVING and writer.inputs:
+            turns += writer.op_type == "Transpose"
+            name = writer.inputs[0]
+        return self.tensors.get(name), turns
+
     def _embedding(self) -> OnnxNode | None:
         for node in self.model.nodes:
-            table = self._tensor(node, 0)
+            table = self._table(node)
             tokens = len(node.inputs) > 1 and "input_ids" in node.inputs[1]
             if node.operator in ("Gather", GATHER_QUANTIZED) and tokens and table is not None and len(table.shape) >= 2:
                 return node
         return None
 
     def _described(self, gather: OnnxNode) -> str:
-        table = self._tensor(gather, 0)
+        table = self._table(gather)
         assert table is not None
         width = f"{table.shape[0]:,} tokens x {self._width(gather):,}"
         if gather.operator == GATHER_QUANTIZED:
@@ -160,7 +178,7 @@ class _Inspector:
 
     def _width(self, gather: OnnxNode) -> int:
         """Features of an embedding as the op decodes it; codes of 2 and 4 bits lie several in a byte."""
-        table = self._tensor(gather, 0)
+        table = self._table(gather)
         assert table is not None
         width = math.prod(table.shape[1:])
         if gather.operator == GATHER_QUANTIZED and table.data_type is DataType.UINT8:
@@ -168,13 +186,13 @@ class _Inspector:
         return width
 
     def _is_tied(self, head: OnnxNode, gather: OnnxNode) -> bool:
-        table = self._tensor(gather, 0)
+        table = self._table(gather)
         names, waiting = set(), [*head.inputs[1:2]]
         while waiting:
             name = waiting.pop()
             names.add(name)
             writer = self.writers.get(name)
-            if writer is not None and writer.op_type in ("Transpose", "Reshape", "DequantizeLinear", "Cast"):
+            if writer is not None and writer.op_type in (*MOVING, "DequantizeLinear"):
                 waiting += writer.inputs[:1]
         weights = [self.tensors[name] for name in names if name in self.tensors]
         return table is not None and any(
@@ -246,12 +264,14 @@ class _Inspector:
                 if node.inputs[1] not in counted:
                     count += _whole(node, "K", 0) * _whole(node, "N", 0)
                 counted |= {*node.inputs[1:4]}
-            elif node.operator == GATHER_QUANTIZED and (table := self._tensor(node, 0)) is not None:
+            elif node.operator == GATHER_QUANTIZED and (table := self._table(node)) is not None:
                 if table.name not in counted:
                     count += table.shape[0] * self._width(node)
-                counted |= {node.inputs[0], *node.inputs[2:4]}
+                counted |= {table.name, *node.inputs[2:4]}
             elif node.op_type == "DequantizeLinear":
                 counted |= {*node.inputs[1:3]}
+            else:  # cosines and sines
+                counted |= {*node.inputs[ROTATIONS.get(node.operator, slice(0))]}
         rest = [tensor for name, tensor in self.tensors.items() if name not in counted]
         return count + sum(tensor.elements for tensor in rest if tensor.data_type is not DataType.INT64)
 

@@ -16,6 +16,8 @@ from .inspection import Finding, LinearKind
 # channel / 127 is a step, and rounding errs by step / sqrt(12).
 OUTLIER_RATIO = 0.05 * 127 * 12**0.5
 
+_COUNTING = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=layer)|(?<=layers)|(?<=block)|(?<=blk))\d+(?![A-Za-z0-9])")
+
 KEEPS_OUTLIERS = "nothing: nybble keeps outliers in fp32; elsewhere, use fp32 activations"
 FETCH_AGAIN = "fetch or quantise the model again"
 
@@ -66,8 +68,11 @@ def check_outliers(name: str, norm: NDArray[np.generic], mend: str) -> list[Find
 
 
 def without_numbers(name: str) -> str:
-    """``name`` with ``*`` for each number that stands by itself: the same for all layers."""
-    return re.sub(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])", "*", name)
+    """``name`` with ``*`` for each number that counts layers: one by itself, or right behind a word for a layer.
+
+    Numbers behind other words tell kinds apart: ``w1`` and ``w3``, ``fc1`` and ``fc2``.
+    """
+    return _COUNTING.sub("*", name)
 
 
 def in_kinds(linears: Iterable[LinearKind]) -> tuple[LinearKind, ...]:
