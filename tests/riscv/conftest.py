@@ -15,11 +15,12 @@ STRICT = "rvv_ta_all_1s=true,rvv_ma_all_1s=true"
 
 
 class Riscv:
-    """A toolchain, a build of this repository and QEMU."""
+    """A toolchain, a build of this repository, the Python package around it and QEMU."""
 
-    def __init__(self, toolchain: Path, build: Path, programs: Path):
+    def __init__(self, toolchain: Path, build: Path, package: str, programs: Path):
         self.toolchain = toolchain
         self.build = build
+        self.package = package
         self.programs = programs
 
     @property
@@ -42,6 +43,14 @@ class Riscv:
         qemu = [self.toolchain / "qemu-riscv64", "-cpu", model, "-L", self.toolchain / "python"]
         return subprocess.run([*map(str, (*qemu, *settings, *command))], capture_output=True, text=True, timeout=900)
 
+    def python(
+        self, vlen: int, *command: object, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python for riscv64, which finds nybble."""
+        settings = {"PYTHONHOME": "/usr", "PYTHONPATH": self.package, "PYTHONDONTWRITEBYTECODE": "1"}
+        interpreter = self.toolchain / "python" / "usr" / "bin" / "python3.13"
+        return self.run(vlen, interpreter, *command, environment={**settings, **(environment or {})})
+
     def run_with_ime(self, profile: str, *command: object, **environment: str) -> subprocess.CompletedProcess[str]:
         settings = {"LD_PRELOAD": str(self.emulator), "NYBBLE_IME_PROFILE": profile, **environment}
         return self.run(VLEN[profile], *command, environment=settings)
@@ -49,7 +58,8 @@ class Riscv:
 
 @pytest.fixture(scope="session")
 def riscv(tmp_path_factory: pytest.TempPathFactory) -> Riscv:
-    toolchain, build = os.environ.get("NYBBLE_RISCV_TOOLCHAIN"), os.environ.get("NYBBLE_RISCV_BUILD")
-    if not toolchain or not build:
+    names = ("TOOLCHAIN", "BUILD", "PACKAGE")
+    toolchain, build, package = (os.environ.get(f"NYBBLE_RISCV_{name}") for name in names)
+    if not toolchain or not build or not package:
         pytest.skip("scripts/riscv-test runs these")
-    return Riscv(Path(toolchain), Path(build), tmp_path_factory.mktemp("riscv"))
+    return Riscv(Path(toolchain), Path(build), package, tmp_path_factory.mktemp("riscv"))
