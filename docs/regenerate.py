@@ -87,11 +87,47 @@ def shapes() -> str:
     return " ".join(f"`{name}`" for name in SHAPES)
 
 
+def instruction_counts() -> str:
+    """What RISC-V's kernels with int8 activations execute for 32 channels, from benchmarks/riscv/counts.json."""
+    counts = json.loads((ROOT / "benchmarks" / "riscv" / "counts.json").read_text(encoding="utf-8"))
+    features = counts["shapes"]["decode"]["features"]
+    lines = [
+        "| kernel | block | decode: per MAC | per 32 bytes of weights | float per 16 channels and block "
+        "| prefill: per MAC | float share of vector | matrix per vector load | inner loop per matrix |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for kernel, cases in counts["kernels"].items():
+        for block in (32, 128):
+            if "_int8_" not in kernel:
+                continue
+            decode, prefill = cases[f"decode block {block}"], cases[f"prefill block {block}"]
+            classes = prefill["classes"]
+            vectors = sum(count for name, count in classes.items() if name != "scalar")
+            floats = decode["classes"]["vector float"] / (2 * features / block)
+            matrix = "| | "
+            if "matrix" in classes:
+                inner = prefill["inner loop"]
+                loads = inner.get("vector load", 0)
+                matrix = f"| {inner['matrix'] / loads:.2f} | {sum(inner.values()) / inner['matrix']:.2f} "
+            lines.append(
+                f"| {kernel.removeprefix('linear_')} | {block} | {decode['per MAC']:.3f} "
+                f"| {32 * decode['per weight byte']:.1f} | {floats:.1f} | {prefill['per MAC']:.3f} "
+                f"| {100 * classes['vector float'] / vectors:.0f} % {matrix}|"
+            )
+    rows, channels, width = counts["shapes"]["prefill"].values()
+    about = (
+        f"Instructions executed, counted under QEMU by `scripts/riscv-count`; no measure of time. Weights without "
+        f"offsets; decode is 1 row x {channels} channels x {features} features, prefill {rows} x {channels} x {width}."
+    )
+    return "\n".join((*lines, "", about))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "kernels": kernel_table,
     "commands": command_help,
     "smollm2": smollm2_results,
     "shapes": shapes,
+    "instruction counts": instruction_counts,
 }
 
 

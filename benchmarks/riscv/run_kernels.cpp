@@ -1,0 +1,78 @@
+// Runs linear kernels between two marks, for count_instructions.py, which counts what is executed between them.
+//
+// run_kernels [NAME:ROWS:CHANNELS:FEATURES:BLOCK:OFFSETS]...
+// BLOCK is 1 for floats, OFFSETS 0 or 1. Without arguments: lists the kernels of this build, their instruction sets and
+// weights.
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/memory.hpp"
+#include "kernels/quantised_rows.hpp"
+#include "kernels/registry.hpp"
+
+using namespace nybble;
+
+extern "C" {
+[[gnu::noinline]] void nybble_counting_begins() { __asm__ volatile("" ::: "memory"); }
+[[gnu::noinline]] void nybble_counting_ends() { __asm__ volatile("" ::: "memory"); }
+}
+
+namespace {
+
+struct Case {
+    const LinearEntry* entry;
+    size_t rows, channels, features, block;
+    bool has_offsets;
+};
+
+Case parsed(const char* text) {
+    const std::string name(text, std::strcspn(text, ":"));
+    Case given{find_linear_kernel(name), 0, 0, 0, 0, false};
+    int offsets = 0;
+    if (given.entry == nullptr || std::sscanf(text + name.size(), ":%zu:%zu:%zu:%zu:%d", &given.rows, &given.channels,
+                                              &given.features, &given.block, &offsets) != 5) {
+        std::fprintf(stderr, "run_kernels: no case is %s\n", text);
+        std::exit(2);
+    }
+    given.has_offsets = offsets != 0;
+    return given;
+}
+
+// On zeros: what is executed does not hang on values, as long as there is no outlier.
+void run(const Case& given) {
+    const PackedFormat format = {given.entry->weights, given.block, given.has_offsets};
+    const Memory packed(format.matrix_bytes(given.channels, given.features), Pages::small);
+    const PackedMatrix weights(format, given.channels, given.features, packed.data(), nullptr);
+    std::vector<float> x(given.rows * given.features), output(given.rows * given.channels);
+    const size_t block = is_quantised(format.type) ? format.block : 32;
+    const Memory memory(quantised_rows_bytes(given.features, block, given.rows), Pages::small);
+    const QuantisedRows rows = lay_out_quantised_rows(given.features, block, given.rows, memory.data());
+    const LinearArguments arguments = {
+        &weights, rows, {x.data(), given.features}, {output.data(), given.channels}, nullptr, {nullptr, 0}};
+    const Memory scratch(given.entry->kernel->scratch_bytes(weights), Pages::small);
+    const auto every_panel = [&] {
+        for (size_t panel = 0; panel < weights.panels(); ++panel) {
+            given.entry->kernel->run(arguments, panel, 0, given.rows, scratch.data());
+        }
+    };
+    // The emulator of IME replaces what traps the first time.
+    every_panel();
+    nybble_counting_begins();
+    every_panel();
+    nybble_counting_ends();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count == 1) {
+        for (const LinearEntry& entry : linear_kernels()) {
+            std::printf("%s %s %s\n", entry.name.c_str(), name_of(entry.isa).data(), name_of(entry.weights));
+        }
+    }
+    for (int i = 1; i < count; ++i) run(parsed(arguments[i]));
+}
