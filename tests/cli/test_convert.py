@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.cli.outcome import Nybble
 from tests.engine.small_models import small_gguf
+from tests.models.tiny import TinyModel
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,21 @@ def test_convert(nybble: Nybble, tmp_path: Path, storage: str, options: tuple[st
     assert (tmp_path / "made" / "model.onnx").exists()
     again = nybble("convert", path, tmp_path / "made")
     assert again.code == 2 and "is there already" in again.error
+
+
+def test_a_folder_of_transformers(nybble: Nybble, tmp_path: Path) -> None:
+    """It is converted, run and inspected by its name alone."""
+    from tests.models.safetensors_folder import write_folder
+
+    folder = write_folder(tmp_path / "model", TinyModel(tied=True))
+    outcome = nybble("convert", folder, tmp_path / "made")
+    assert (outcome.code, outcome.output) == (0, ""), outcome.error
+    asked = ("--max-tokens", "4", "--json", "the")
+    answers = [nybble("run", "--model", path, *asked) for path in (folder, tmp_path / "made")]
+    texts = [json.loads(answer.output)["text"] for answer in answers]
+    assert texts[0] == texts[1]
+    assert "safetensors, llama" in nybble("inspect", folder).output
+    assert nybble("convert", folder, tmp_path / "x", "--to", "qdq").code == 2
 
 
 def test_linears_of_onnx(nybble: Nybble, tmp_path: Path) -> None:

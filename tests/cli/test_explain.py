@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nybble.bench.step_times import OpTime, StepTimes, as_kinds
-from nybble.conversion.folder import gguf_to_onnx
+from nybble.conversion.folder import to_onnx
 from nybble.engine import loading
 from nybble.engine.loading import load, plan_file
 from nybble.formats.checkpoint import Checkpoint
@@ -169,7 +169,7 @@ def test_measured_steps(nybble: Nybble, mixed: Path) -> None:
 
 def test_measured_steps_of_onnx(nybble: Nybble, mixed: Path, tmp_path: Path) -> None:
     """Guards against facts taken from tensors that only GGUF files have, and against planning a model twice."""
-    folder = gguf_to_onnx(mixed, tmp_path / "model").folder
+    folder = to_onnx(mixed, tmp_path / "model").folder
     opened = 0
     original = loading.plan_file
 

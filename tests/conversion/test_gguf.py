@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nybble
-from nybble.conversion.folder import gguf_to_onnx
+from nybble.conversion.folder import to_onnx
 from nybble.errors import InvalidParameter, UnsupportedFeature
 from nybble.formats.onnx import open_onnx
 from nybble.formats.onnx_accuracy_level import patch_accuracy_level
@@ -77,7 +77,7 @@ def float_activations(folder: Path) -> Path:
 @pytest.mark.parametrize("requantise", [False, True])
 def test_onnx_runtime_computes_the_same(tmp_path: Path, architecture: str, storage: str, requantise: bool) -> None:
     path = small_gguf(tmp_path / "model.gguf", architecture, storage, tied=storage == "Q8_0")
-    written = gguf_to_onnx(path, tmp_path / "model", requantise=requantise)
+    written = to_onnx(path, tmp_path / "model", requantise=requantise)
     # What is rounded to 8 bits is another model, whose weights test_blocked.py compares.
     graph = with_float_weights(written.folder if written.requantised else path)
     expected = run(graph, TOKENS, ReferenceCache(graph, np.float32))
@@ -93,7 +93,7 @@ def test_onnx_runtime_computes_the_same(tmp_path: Path, architecture: str, stora
 @pytest.mark.parametrize("accuracy", ["int8", "f32"])
 def test_nybble_computes_the_same_bits(tmp_path: Path, architecture: str, storage: str, accuracy: str) -> None:
     path = small_gguf(tmp_path / "model.gguf", architecture, storage)
-    folder = gguf_to_onnx(path, tmp_path / "model").folder
+    folder = to_onnx(path, tmp_path / "model").folder
     original, converted = (nybble.load(model, threads=1, accuracy=accuracy) for model in (path, folder))
     ids = some_ids(original, 12)
     assert np.array_equal(cold_logits(converted, ids), cold_logits(original, ids))
@@ -101,7 +101,7 @@ def test_nybble_computes_the_same_bits(tmp_path: Path, architecture: str, storag
 
 def test_the_tokeniser_and_what_goes_with_it(tmp_path: Path) -> None:
     path = small_gguf(tmp_path / "model.gguf", "qwen2", "Q8_0", extra={"general.sampling.temp": 0.25})
-    folder = gguf_to_onnx(path, tmp_path / "model").folder
+    folder = to_onnx(path, tmp_path / "model").folder
     original, converted = (nybble.load(model, threads=1) for model in (path, folder))
     text = "Ein Größenvergleich: the 1234 in 'the'\n\n  <|im_end|> 漢字 🙂"
     assert converted.tokenizer.encode(text) == original.tokenizer.encode(text)
@@ -123,7 +123,7 @@ def test_the_tokeniser_and_what_goes_with_it(tmp_path: Path) -> None:
 def test_what_inspection_says_of_it(tmp_path: Path, storage: str, tied: bool) -> None:
     """Guards against kinds that are listed layer by layer, and an embedding that is not found behind other ops."""
     path = small_gguf(tmp_path / "model.gguf", "llama", storage, tied=tied, layers=3)
-    found = inspect(gguf_to_onnx(path, tmp_path / "model").folder)
+    found = inspect(to_onnx(path, tmp_path / "model").folder)
     assert found.tied is tied
     assert found.embedding.startswith("Gather")
     assert found.parameters == sum(tensor.elements for tensor in open_checkpoint(path).tensors.values())
@@ -135,14 +135,14 @@ def test_nothing_is_overwritten_or_left_half_written(tmp_path: Path, monkeypatch
     folder = tmp_path / "model"
     monkeypatch.setattr("nybble.formats.onnx_writer.GraphWriter.write", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        gguf_to_onnx(path, folder)
+        to_onnx(path, folder)
     assert [found.name for found in tmp_path.iterdir()] == ["model.gguf"]
     monkeypatch.undo()
-    gguf_to_onnx(path, folder)
+    to_onnx(path, folder)
     with pytest.raises(InvalidParameter, match="is there already"):
-        gguf_to_onnx(path, folder)
+        to_onnx(path, folder)
     with pytest.raises(InvalidParameter, match="is no folder"):
-        gguf_to_onnx(path, tmp_path / "missing" / "model")
+        to_onnx(path, tmp_path / "missing" / "model")
     with pytest.raises(UnsupportedFeature, match="is an ONNX model already"):
-        gguf_to_onnx(folder, tmp_path / "again")
+        to_onnx(folder, tmp_path / "again")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["model", "model.gguf"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nybble.conversion.folder import gguf_to_onnx
+from nybble.conversion.folder import to_onnx
 from nybble.conversion.qdq import from_qdq, to_qdq
 from nybble.errors import InvalidParameter, ModelFileError, UnsupportedFeature
 from nybble.formats.onnx import open_onnx
@@ -69,7 +69,7 @@ def test_onnx_runtime_runs_it(tmp_path: Path, name: str) -> None:
 
 
 def test_weights_in_another_file(tmp_path: Path) -> None:
-    folder = gguf_to_onnx(small_gguf(tmp_path / "model.gguf", storage="Q8_0"), tmp_path / "model").folder
+    folder = to_onnx(small_gguf(tmp_path / "model.gguf", storage="Q8_0"), tmp_path / "model").folder
     made = tmp_path / "elsewhere"
     made.mkdir()
     expected = weights_of(folder / "model.onnx")

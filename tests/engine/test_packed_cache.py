@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import nybble
-from nybble.conversion.folder import gguf_to_onnx
+from nybble.conversion.folder import to_onnx
 from nybble.engine import loading
 from nybble.formats import file_identity
 from nybble.packed.store import PackedStore
@@ -92,7 +92,7 @@ def test_the_same_answers_of_the_real_model(
 def onnx_folder(folder: Path, **changes: Any) -> Path:
     """A converted model, its weights beside the graph."""
     path = small_gguf(folder.with_suffix(".gguf"), "qwen2", "Q4_0", **changes)
-    return gguf_to_onnx(path, folder).folder
+    return to_onnx(path, folder).folder
 
 
 @pytest.mark.parametrize("opened", ["", "model.onnx"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "nybble convert smollm2-135m smollm2-onnx",
     "nybble convert model.Q4_1.gguf model-onnx --requantise",
+    "nybble convert huggingface-folder model-onnx",
     "nybble convert model.onnx qdq.onnx --to qdq",
     "nybble convert qdq.onnx model.onnx --to nbits",
 )
@@ -50,14 +51,16 @@ To = Annotated[
 def convert(
     source: Source, target: Target, to: To = None, requantise: Requantise = False, offline: options.Offline = False
 ) -> None:
-    """Write a GGUF model as a folder that ONNX Runtime, ONNX Runtime GenAI and nybble load, or the linears of an ONNX
-    model in another form.
+    """Write a GGUF or safetensors model as a folder that ONNX Runtime, ONNX Runtime GenAI and nybble load, or the
+    linears of an ONNX model in another form.
 
-    Weights stay as they are, but for those of Q5_1 and Q5_K, and what --requantise rounds. The folder has model.onnx
-    with its weights beside it, genai_config.json, and the tokeniser where it is byte-level BPE.
+    Weights of GGUF files stay as they are, but for those of Q5_1 and Q5_K, and what --requantise rounds. Floats of
+    safetensors become Q4_0: 4 bits in blocks of 32; the embedding and the head 8 bits. The folder has model.onnx with
+    its weights beside it, genai_config.json, and the tokeniser: that of the model's folder, or of a GGUF file where it
+    is byte-level BPE.
     """
     from ..formats.mapped_file import MappedFile
-    from ..formats.onnx_folder import decoder_file
+    from ..formats.onnx_folder import decoder_file, has_decoder
     from ..formats.recognise import looks_like_onnx
     from ..hub.resolve import resolve
 
@@ -67,8 +70,9 @@ def convert(
     if not path.exists():
         with work_progress() as progress:
             path = resolve(source, offline=offline, progress=progress)
-    path = decoder_file(path) if path.is_dir() else path
-    is_onnx = looks_like_onnx(MappedFile(path).data)
+    if path.is_dir() and has_decoder(path):
+        path = decoder_file(path)
+    is_onnx = not path.is_dir() and looks_like_onnx(MappedFile(path).data)
     if is_onnx and (to is None or requantise):
         raise InvalidParameter(f"{path} is an ONNX model; say --to qdq or --to nbits, and nothing else")
     if is_onnx:
@@ -76,9 +80,9 @@ def convert(
         return
     if to is not None:
         raise InvalidParameter(f"{path} is no ONNX model; leave out --to")
-    from ..conversion.folder import gguf_to_onnx
+    from ..conversion.folder import to_onnx
 
-    for remark in _remarks(gguf_to_onnx(path, target, requantise=requantise)):
+    for remark in _remarks(to_onnx(path, target, requantise=requantise)):
         note(remark)
 
 

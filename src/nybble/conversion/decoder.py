@@ -17,6 +17,7 @@ from ..graph.graph import Graph
 from ..graph.ops import Add, Attention, Embed, KVAppend, Linear, Op, RMSNorm, Rope, SwiGLU
 from ..quant.blocks import dequantise
 from ..quant.packing_rules import packed_as
+from ..quant.quantise import quantised
 from ..quant.storage import StorageType
 from .blocked import blocked_matrix, is_requantised
 
@@ -125,11 +126,12 @@ class DecoderWriter:
 
     def _embed(self, op: Embed) -> None:
         tensor = self._graph.tensors[op.table]
-        if isinstance(tensor.storage, StorageType) and tensor.storage.is_float:
+        storage = tensor.packed_from
+        if storage.is_float:
             rows = self._node("Gather", [self._float(op.table), "input_ids"], f"{op.output}.stored", axis=0)
             self._node("Cast", [rows], op.output, to=int(DataType.FLOAT))
             return
-        if packed_as(tensor.storage).has_offsets and not is_requantised(tensor.storage, self._requantise):
+        if packed_as(storage).has_offsets and not is_requantised(storage, self._requantise):
             # GatherBlockQuantized knows whole zero points only.
             self.widened.append(op.table)
             table = self._writer.constant(f"{op.table}.widened", dequantise(tensor))
@@ -147,7 +149,7 @@ class DecoderWriter:
         tensor = self._graph.tensors[weight]
         n, k = tensor.shape
         bias = "" if not op.biases else self._vector(op.biases[0])
-        if isinstance(tensor.storage, StorageType) and tensor.storage.is_float:
+        if tensor.packed_from.is_float:
             stored = self._float(weight)
             wide, turned = f"{op.output}.weight", f"{op.output}.turned"
             self._node("Cast", [stored], wide, to=int(DataType.FLOAT))
@@ -208,7 +210,7 @@ class DecoderWriter:
     def _quantised(self, name: str) -> _Quantised:
         """The initialisers of a quantised tensor, written when first asked for."""
         if name not in self._matrices:
-            tensor = self._graph.tensors[name]
+            tensor = quantised(self._graph.tensors[name])
             rounded = is_requantised(tensor.storage, self._requantise)
             matrix = blocked_matrix(tensor, requantise=rounded)
             if rounded:

@@ -1,4 +1,4 @@
-"""A GGUF model as a folder that ONNX Runtime and ONNX Runtime GenAI load.
+"""A GGUF or safetensors model as a folder that ONNX Runtime and ONNX Runtime GenAI load.
 
 Layout of ``genai_config.json``: https://onnxruntime.ai/docs/genai/reference/config.html
 """
@@ -16,7 +16,7 @@ from typing import Any
 from .. import __version__
 from ..errors import InvalidParameter, UnsupportedFeature
 from ..formats.checkpoint import Checkpoint, MetadataValue
-from ..formats.folder_tokenizer import SAMPLING
+from ..formats.folder_tokenizer import SAMPLING, TOKENIZER_FILES
 from ..formats.onnx_folder import GENAI_CONFIGURATION
 from ..formats.onnx_writer import GraphWriter, WeightsFile
 from ..formats.open import open_checkpoint
@@ -25,6 +25,7 @@ from ..graph.graph import Graph
 from ..graph.ops import Attention, Embed
 from ..models.build import build_graph
 from ..tokenizer.gguf_tokenizer import tokenizer_from_gguf
+from ..tokenizer.tokenizer import Tokenizer
 from ..tokenizer.vocabulary import Vocabulary
 from .decoder import OPSETS, PAST, PRESENT, DecoderWriter
 from .tokenizer import tokenizer_config, tokenizer_json
@@ -49,10 +50,12 @@ class WrittenFolder:
     has_tokenizer: bool
 
 
-def gguf_to_onnx(source: Path, folder: Path, *, requantise: bool = False) -> WrittenFolder:
-    """Write the GGUF model ``source`` to the new ``folder``, which appears whole or not at all.
+def to_onnx(source: Path, folder: Path, *, requantise: bool = False) -> WrittenFolder:
+    """Write the model ``source``, a GGUF file or a folder of safetensors, to the new ``folder``, which appears whole or
+    not at all.
 
-    ``requantise`` rounds tensors with offsets to 8 bits; else only those of more than 4 bits are.
+    Floats of safetensors are quantised as they are for running. ``requantise`` rounds tensors with offsets to 8 bits;
+    else only those of more than 4 bits are.
 
     Raises :class:`InvalidParameter` when ``folder`` exists or cannot be made, and whatever opening the model raises.
     """
@@ -89,17 +92,29 @@ def _write(checkpoint: Checkpoint, graph: Graph, folder: Path, requantise: bool)
     tokenizer = tokenizer_from_gguf(metadata, str(checkpoint.path))
     vocabulary = tokenizer.vocabulary_facts
     _write_json(folder / GENAI_CONFIGURATION, genai_configuration(checkpoint, graph, vocabulary))
-    described = tokenizer_json(tokenizer, metadata)
-    if described is not None:
-        _write_json(folder / "tokenizer.json", described)
-    settings = tokenizer_config(vocabulary, metadata.get("tokenizer.chat_template"))
-    _write_json(folder / "tokenizer_config.json", settings)
+    has_tokenizer = _write_tokenizer(checkpoint, tokenizer, folder)
     with WeightsFile(folder / WEIGHTS_FILE) as weights:
         writer = GraphWriter(weights)
         decoder = DecoderWriter(graph, writer, requantise=requantise)
         decoder.write(checkpoint.release)
     writer.write(folder / MODEL_FILE, f"nybble {__version__}", OPSETS)
-    return decoder, described is not None
+    return decoder, has_tokenizer
+
+
+def _write_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path) -> bool:
+    """Copy the tokeniser's files where the model has such, else make them; whether ``tokenizer.json`` is there then."""
+    if checkpoint.path.is_dir():
+        for name in TOKENIZER_FILES:
+            if (checkpoint.path / name).exists():
+                shutil.copyfile(checkpoint.path / name, folder / name)
+        return True
+    metadata = checkpoint.metadata
+    described = tokenizer_json(tokenizer, metadata)
+    if described is not None:
+        _write_json(folder / "tokenizer.json", described)
+    settings = tokenizer_config(tokenizer.vocabulary_facts, metadata.get("tokenizer.chat_template"))
+    _write_json(folder / "tokenizer_config.json", settings)
+    return described is not None
 
 
 def genai_configuration(checkpoint: Checkpoint, graph: Graph, vocabulary: Vocabulary) -> dict[str, Any]:

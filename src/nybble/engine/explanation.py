@@ -13,8 +13,7 @@ from ..graph.graph import tensors_read
 from ..graph.kv_type import KVType
 from ..graph.ops import Embed, Linear, Op, RotateAppend
 from ..graph.plan import PackedPlan, Plan
-from ..quant.error import ConversionError, conversion_error
-from ..quant.packing_rules import packed_as
+from ..quant.error import ConversionError, conversion_error, is_changed
 from ..quant.tensor import Tensor
 from .loading import LONGEST_DEFAULT_CONTEXT
 from .memory import MemoryNeeded, memory_needed
@@ -169,7 +168,7 @@ def _conversion_errors(checkpoint: Checkpoint, plan: Plan, progress: Progress | 
         plan.graph.tensors[name]
         for matrix in plan.matrices.values()
         for name in matrix.tensors
-        if not packed_as(plan.graph.tensors[name].storage).exact
+        if is_changed(plan.graph.tensors[name])
     ]
     total, done = sum(tensor.stored_bytes for tensor in changed), 0
     errors: dict[str, ConversionError] = {}

@@ -25,6 +25,8 @@ class Checkpoint:
     which has its weights too; ``tensors`` is then empty.
     ``release`` tells the operating system that no page of the file is needed in memory at the moment.
     ``files`` are all that were read; none if what was read has no file.
+    ``turns_halves``: rows of q and k are in the order for a RoPE that turns (i, i + head_dim/2), as transformers has
+    them, also where GGUF files of the architecture have another.
     """
 
     path: Path
@@ -34,6 +36,7 @@ class Checkpoint:
     release: Callable[[], None] = field(default=lambda: None)
     files: tuple[FileIdentity, ...] = ()
     graph: OnnxModel | None = None
+    turns_halves: bool = False
 
     @property
     def architecture(self) -> str:

@@ -16,7 +16,8 @@ from .tokenizer_json import read_tokenizer_json
 
 GENERATION_CONFIGURATION = "generation_config.json"
 SAMPLING = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
-_SETTINGS = "tokenizer_config.json"
+_TOKENIZER, _SETTINGS, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+TOKENIZER_FILES = (_TOKENIZER, _SETTINGS, _TEMPLATE)
 
 
 def read_tokenizer(
@@ -27,7 +28,7 @@ def read_tokenizer(
     ``described`` is the model's configuration. Raises :class:`ModelFileError` for files that contradict each other,
     :class:`UnsupportedFeature` for a tokeniser nybble does not have.
     """
-    file = beside.find("tokenizer.json")
+    file = beside.find(_TOKENIZER)
     if file is None:
         return {}
     metadata = read_tokenizer_json(file, vocabulary)
@@ -87,7 +88,7 @@ def _spelled(value: object, tokens: list[Any]) -> list[int]:
 
 
 def _chat_template(beside: Companions, settings: Mapping[str, Any]) -> dict[str, MetadataValue]:
-    own = beside.text("chat_template.jinja")
+    own = beside.text(_TEMPLATE)
     if own is not None:
         return {"tokenizer.chat_template": own}
     template = settings.get("chat_template")

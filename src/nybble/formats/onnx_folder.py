@@ -26,6 +26,11 @@ def open_onnx_folder(folder: Path) -> Checkpoint:
     return open_onnx_checkpoint(MappedFile(decoder_file(folder)))
 
 
+def has_decoder(folder: Path) -> bool:
+    """Whether ``folder`` holds an ONNX graph, or says that it does."""
+    return (folder / GENAI_CONFIGURATION).exists() or any(folder.glob("*.onnx"))
+
+
 def decoder_file(folder: Path) -> Path:
     """The graph of the decoder in ``folder``.
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .. import _native
 from ..errors import ModelFileError
 from ..quant.blocks import dequantise
+from ..quant.quantise import quantised
 from .ops import (
     Add,
     Attention,
@@ -83,7 +84,7 @@ def pack_matrices(
     """Pack every stack of weights of ``plan`` into ``memory``, in the order a step reads them."""
     packed: dict[Weights, _native.PackedMatrix] = {}
     for stack, planned in plan.matrices.items():
-        tensors = [plan.graph.tensors[name] for name in stack]
+        tensors = [quantised(plan.graph.tensors[name]) for name in stack]
         parts = [(tensor.storage.name, tensor.arrays) for tensor in tensors]
         packed[stack], not_finite = _native.pack(memory, planned.offset, parts, planned.k, threads)
         if not_finite is not None:

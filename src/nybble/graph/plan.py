@@ -71,7 +71,7 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
         return Accuracy.F32 if linear.float_activations else accuracy
 
     def block_of(linear: Linear) -> int | None:
-        weights, block, _ = _native.packed_format(graph.tensors[linear.weights[0]].storage.name)
+        weights, block, _ = _native.packed_format(graph.tensors[linear.weights[0]].packed_from.name)
         choice = choose_linear_kernel(weights, accuracy_of(linear), isa)
         return block if choice.kernel.activations == "int8" else None
 
@@ -98,7 +98,7 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
 
 
 def _plan_matrix(tensors: list[Tensor], offset: int) -> PackedPlan:
-    storage, k = tensors[0].storage.name, tensors[0].shape[1]
+    storage, k = tensors[0].packed_from.name, tensors[0].shape[1]
     n = sum(tensor.shape[0] for tensor in tensors)
     weights, block, has_offsets = _native.packed_format(storage)
     size = _native.packed_bytes(storage, n, k)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidParameter
 from ..quant.blocks import dequantise
 from ..quant.matrix import to_matrix
+from ..quant.quantise import quantised
 from ..quant.tensor import Tensor
 from .check import check
 from .graph import Buffer, Graph
@@ -165,7 +166,8 @@ class ReferenceWeights:
 
 
 def _packed_values(tensor: Tensor) -> NDArray[np.floating]:
-    """Weights as kernels see them: where scales are not fp16 to begin with, rounded to it."""
+    """Weights as kernels see them: quantised, and scales that are not fp16 to begin with rounded to it."""
+    tensor = quantised(tensor)
     return dequantise(tensor) if tensor.storage.is_float else to_matrix(tensor).dequantise()
 
 

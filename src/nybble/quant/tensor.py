@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .storage import Storage
+from .storage import Storage, StorageType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +19,7 @@ class Tensor:
     last dimension. ``rows`` is a read-only uint8 array of shape ``(number of rows, bytes per row)`` viewing the mapped
     file. ``file`` is what error messages call the file. Where scales lie apart (:class:`SeparateStorage`), ``rows`` are
     the codes, and ``scales`` and ``zero_points`` (if stored) hold as many rows of bytes of their own.
+    ``quantised_as`` is what floats become when they are packed, if they do not stay as they are.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Tensor:
     file: str
     scales: NDArray[np.uint8] | None = None
     zero_points: NDArray[np.uint8] | None = None
+    quantised_as: StorageType | None = None
+
+    @property
+    def packed_from(self) -> Storage:
+        """The storage that packing starts from."""
+        return self.storage if self.quantised_as is None else self.quantised_as
 
     @property
     def arrays(self) -> tuple[NDArray[np.uint8], ...]:

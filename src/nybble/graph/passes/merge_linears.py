@@ -15,13 +15,15 @@ from .rewrite import Uses, rebuilt
 
 def same_packing(left: Tensor, right: Tensor) -> bool:
     """Whether two weights may be rows of one packed matrix: the same codes and blocks, and the same length along K."""
-    packed_left, packed_right = packed_as(left.storage), packed_as(right.storage)
+    packed_left, packed_right = packed_as(left.packed_from), packed_as(right.packed_from)
     same_blocks = (packed_left.bits, packed_left.block, packed_left.has_offsets) == (
         packed_right.bits,
         packed_right.block,
         packed_right.has_offsets,
     )
-    same_float = not packed_left.is_float or left.storage is right.storage  # F16 and BF16 have equal widths only
+    same_float = (
+        not packed_left.is_float or left.packed_from is right.packed_from
+    )  # F16 and BF16 have equal widths only
     return same_blocks and same_float and left.shape[1:] == right.shape[1:]
 
 
