@@ -85,3 +85,64 @@ def test_any_list_of_names_is_survived(files, selector):
             assert set(choose(files, wanted, "o/r").files) <= set(files)
         except ModelNotFound as error:
             assert "o/r" in str(error)
+
+
+GENAI = ("genai_config.json", "model.onnx", "model.onnx.data", "tokenizer.json", "tokenizer_config.json")
+CPU, GPU = (tuple(f"{folder}/{name}" for name in GENAI) for folder in ("cpu_and_mobile/cpu-int4", "cuda/cuda-int4"))
+SAFETENSORS = ("config.json", "tokenizer.json", "model.safetensors")
+SHARDED = (
+    "config.json",
+    "tokenizer.json",
+    "model-00001-of-00002.safetensors",
+    "model-00002-of-00002.safetensors",
+    "model.safetensors.index.json",
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "selector", "folder", "expected"),
+    [
+        ((*CPU, *GPU, "README.md"), None, "cpu_and_mobile/cpu-int4", CPU),
+        ((*CPU, *GPU), "cuda-int4", "cuda/cuda-int4", GPU),
+        ((*CPU, *GPU), "cuda/cuda-int4", "cuda/cuda-int4", GPU),
+        ((*GPU, *SAFETENSORS), None, "cuda/cuda-int4", GPU),
+        ((*GPU, *SAFETENSORS), "safetensors", ".", SAFETENSORS),
+        ((*GENAI, ".gitattributes", "logo.png", "pytorch_model.bin"), None, ".", GENAI),
+        ((*GENAI, *PLAIN), "onnx", ".", GENAI),
+        (
+            ("config.json", "tokenizer.json", "decoder.onnx", "decoder.onnx_data", "decoder.onnx_data_1"),
+            None,
+            ".",
+            None,
+        ),
+        (SHARDED, None, ".", SHARDED),
+        ((*SAFETENSORS, "chat_template.jinja", "pytorch_model.bin"), None, ".", (*SAFETENSORS, "chat_template.jinja")),
+        ((*SAFETENSORS, "onnx/model.onnx", "onnx/model_q4.onnx"), None, ".", SAFETENSORS),
+    ],
+)
+def test_folders(files, selector, folder, expected):
+    """Guards against weights that stay behind, and files that nobody reads."""
+    found = choose(files, selector, "org/repo")
+    assert (found.folder, set(found.files)) == (folder, set(expected or files))
+    assert found.files[-1].endswith((".onnx", ".safetensors", ".index.json")), "what makes it a model comes last"
+
+
+def test_gguf_files_are_preferred():
+    assert choose([*PLAIN, *CPU, *SAFETENSORS], None, "org/repo").files == ("Toy-1B-Q4_K_M.gguf",)
+    assert choose([*PLAIN, *CPU], "Q8_0", "org/repo").files == ("Toy-1B-Q8_0.gguf",)
+
+
+@pytest.mark.parametrize(
+    ("files", "selector", "message"),
+    [
+        ((*CPU, *(f"cpu/{name}" for name in GENAI)), None, "2 such models; name one: org/repo:cpu, org/repo:cpu_and"),
+        (CPU, "cuda", "has no model cuda; there are cpu_and_mobile/cpu-int4"),
+        (SAFETENSORS[:2], None, "holds no GGUF file, no folder with an ONNX decoder, and no safetensors"),
+        (SHARDED[1:], None, "holds no GGUF file"),
+        (SAFETENSORS[1:], None, "holds no GGUF file"),
+        (("onnx/model.onnx", "onnx/model_q4.onnx"), None, "holds no GGUF file"),
+    ],
+)
+def test_folders_that_are_not_plain(files, selector, message):
+    with pytest.raises(ModelNotFound, match=message):
+        choose(files, selector, "org/repo")

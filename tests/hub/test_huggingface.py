@@ -1,10 +1,16 @@
 """Repositories of the hub, against a small hub on the loopback device; each client is a process of its own."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from nybble.conversion.folder import to_onnx
 from nybble.hub.huggingface import HubReference, parse_reference
+from tests.engine.small_models import small_gguf
 
 from .toy import COMMIT, MODEL, sha256, write_table
 
@@ -104,6 +110,41 @@ def test_split_models_arrive_whole(hub, resolver):
     assert [path.read_bytes() for path in sorted(first.parent.iterdir())] == list(shards.values())
     assert torn["error"] == "ModelNotFound"
     assert "is split and 1 of its files are missing" in torn["message"]
+
+
+def test_folders_arrive_whole(hub, resolver, tmp_path):
+    """Guards ONNX and safetensors: every file that is read, no other, and offline what is here."""
+    graph = {f"cpu-int4/{name}": name.encode() for name in ("model.onnx.data", "genai_config.json", "model.onnx")}
+    plain = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": b"weights", "pytorch_model.bin": b"x"}
+    hub.add("org/graphs", graph | {f"cuda/{name}": b"" for name in ("genai_config.json", "model.onnx")})
+    hub.add("org/plain", plain)
+    names = ("org/graphs", "org/plain")
+    results = resolver.run(*names)
+    folder, root = (Path(result["path"]) for result in results)
+    assert str(folder) == cached_path(tmp_path, "org/graphs", "cpu-int4")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        Path(name).name: content for name, content in graph.items()
+    }
+    assert str(root) == cached_path(tmp_path, "org/plain", "").rstrip("/")
+    assert {path.name for path in root.iterdir()} == set(plain) - {"pytorch_model.bin"}
+    hub.requests.clear()
+    assert [result["path"] for result in resolver.run(*names, offline=True)] == [str(folder), str(root)]
+    assert hub.requests == []
+
+
+def test_an_onnx_model_of_the_hub_answers(hub, environment, tmp_path):
+    """Guards the whole way: its weights lie among the blobs of the hub's cache, where links lead to."""
+    written = to_onnx(small_gguf(tmp_path / "model.gguf", "qwen2", "Q8_0"), tmp_path / "model").folder
+    hub.add("org/tiny", {f"onnx/{file.name}": file.read_bytes() for file in written.iterdir()})
+    command = [sys.executable, "-m", "nybble", "run", "--max-tokens", "4", "--json", "--model"]
+    answers = []
+    for model in ("org/tiny", "org/tiny:onnx", str(written)):
+        run = subprocess.run([*command, model, "the"], capture_output=True, text=True, env=os.environ | environment)
+        assert run.returncode == 0, run.stderr
+        answers.append(json.loads(run.stdout)["text"])
+    assert len(set(answers)) == 1
+    listed = subprocess.run([*command[:3], "models"], capture_output=True, text=True, env=os.environ | environment)
+    assert "org/tiny:onnx" in listed.stdout
 
 
 def test_refusals_are_one_line_each(hub, resolver):

@@ -1,13 +1,14 @@
-"""Which GGUF file of a repository is meant: by file name, by quantisation, or by our own order of preference."""
+"""Which model of a repository is meant: by file name, by quantisation, by folder, or by our own order of preference."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from ..errors import ModelNotFound
+from .folders import FolderChoice, choose_folder, list_folders
 
 # Used when no quantisation is named: 4 bits before more, since a small CPU decodes as fast as it reads weights; among
 # equals the more accurate first; then upwards in size.
@@ -51,6 +52,10 @@ class Choice:
         """True for vision projectors and importance matrices, which accompany a model."""
         return _COMPANION.search(PurePosixPath(self.name).stem) is not None
 
+    def path_in(self, snapshot: Path) -> Path:
+        """What to open: the first file."""
+        return snapshot / self.files[0]
+
 
 def list_choices(files: Iterable[str]) -> list[Choice]:
     """The GGUF models among the files of a repository, sorted by name; the shards of a split model count as one."""
@@ -72,14 +77,25 @@ def list_choices(files: Iterable[str]) -> list[Choice]:
     return sorted(whole, key=lambda choice: choice.name)
 
 
-def choose(files: Iterable[str], selector: str | None, repository: str) -> Choice:
-    """The model that ``selector`` means: a file name or a quantisation such as Q4_K_M, in any case; None for any.
+def choose(files: Iterable[str], selector: str | None, repository: str) -> Choice | FolderChoice:
+    """The model that ``selector`` means: a file name, a quantisation such as Q4_K_M in any case, or a folder with an
+    ONNX model; ``safetensors`` for the files transformers loads. None for any: GGUF before ONNX before safetensors.
 
     Raises ModelNotFound naming what there is to choose from, also where more than one fits or a shard is missing.
     """
-    choices = list_choices(files)
+    listed = list(files)
+    choices, folders = list_choices(listed), list_folders(listed)
+    fitting = choose_folder(folders, selector)
+    if fitting and (selector is not None or not choices):
+        return _only_folder(fitting, repository)
+    if not choices and folders:
+        raise ModelNotFound(
+            f"{repository} has no model {selector}; there are {', '.join(folder.name for folder in folders[:_LISTED])}"
+        )
     if not choices:
-        raise ModelNotFound(f"{repository} holds no GGUF file")
+        raise ModelNotFound(
+            f"{repository} holds no GGUF file, no folder with an ONNX decoder, and no safetensors with config.json"
+        )
     chosen = _preferred(choices, repository) if selector is None else _selected(choices, selector, repository)
     if chosen.missing:
         raise ModelNotFound(f"{repository}: {chosen.name} is split and {chosen.missing} of its files are missing")
@@ -117,6 +133,15 @@ def _only(fitting: Sequence[Choice], selector: str, repository: str) -> Choice:
     if len(fitting) > 1:
         raise ModelNotFound(
             f"{repository} has {len(fitting)} files for {selector}; name one: "
+            + ", ".join(f"{repository}:{choice.name}" for choice in fitting[:_LISTED])
+        )
+    return fitting[0]
+
+
+def _only_folder(fitting: Sequence[FolderChoice], repository: str) -> FolderChoice:
+    if len(fitting) > 1:
+        raise ModelNotFound(
+            f"{repository} holds {len(fitting)} such models; name one: "
             + ", ".join(f"{repository}:{choice.name}" for choice in fitting[:_LISTED])
         )
     return fitting[0]

@@ -1,4 +1,4 @@
-"""GGUF models of Hugging Face repositories, fetched with huggingface_hub into its own cache.
+"""Models of Hugging Face repositories, fetched with huggingface_hub into its own cache.
 
 That cache is shared with every other program that uses the hub, so a model is never fetched twice.
 """
@@ -29,7 +29,7 @@ class RepositoryNotFound(ModelNotFound):
 
 @dataclass(frozen=True, slots=True)
 class HubReference:
-    """``org/repo`` and, after a colon, a file name or a quantisation."""
+    """``org/repo`` and, after a colon, a file name, a quantisation or a folder."""
 
     repository: str
     selector: str | None = None
@@ -45,7 +45,7 @@ class _RemoteFile:
 
 
 def parse_reference(name: str) -> HubReference | None:
-    """The reference a name spells, or None if it has not the form ``org/repo[:file-or-quantisation]``."""
+    """The reference a name spells, or None if it has not the form ``org/repo[:file, quantisation or folder]``."""
     match = _REFERENCE.fullmatch(name)
     # "models/tiny.gguf" has the form too, but is meant as a path.
     if match is None or match["repository"].lower().endswith(".gguf"):
@@ -54,7 +54,7 @@ def parse_reference(name: str) -> HubReference | None:
 
 
 def fetch(reference: HubReference, *, offline: bool = False, progress: Progress | None = None) -> Path:
-    """Path of the model's first file, downloaded as far as it is not in the Hugging Face cache.
+    """Path of the model's first file or its folder, downloaded as far as it is not in the Hugging Face cache.
 
     Without a network, what the cache holds is used. Raises ModelNotFound (RepositoryNotFound if it is the repository
     that is missing) or DownloadFailed.
@@ -74,7 +74,7 @@ def fetch(reference: HubReference, *, offline: bool = False, progress: Progress 
         paths = [
             _download(reference.repository, revision, file, remote[file], progress=progress) for file in chosen.files
         ]
-    return paths[0]
+    return chosen.path_in(paths[0].parents[len(PurePosixPath(chosen.files[0]).parts) - 1])
 
 
 def fetch_file(source: HubSource, workspace: Path, size: int, progress: Progress | None = None) -> Fetched:

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ModelNotFound
-from .choice import choose, list_choices
+from .choice import Choice, choose, list_choices
+from .folders import FolderChoice, list_folders
 
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A complete GGUF model in the cache.
+    """A complete model in the cache, a GGUF file or a folder with an ONNX decoder.
 
-    ``name`` is ``org/repo:file``, ``path`` its first file, ``size`` the bytes of all its files.
+    ``name`` is ``org/repo:file`` or ``org/repo:folder``, ``path`` what is opened, ``size`` the bytes of all its files.
     """
 
     name: str
@@ -32,10 +33,10 @@ def repository_directory(repository: str) -> Path:
 
 
 def find_cached(repository: str, selector: str | None) -> Path | None:
-    """The first file of the model that the selector means in the newest snapshot that has it; None if none has."""
+    """What to open of the model that the selector means in the newest snapshot that has it; None if none has."""
     for snapshot in _snapshots(repository_directory(repository)):
         try:
-            return snapshot / choose(_files_below(snapshot), selector, repository).files[0]
+            return choose(_files_below(snapshot), selector, repository).path_in(snapshot)
         except ModelNotFound:
             continue
     return None
@@ -47,12 +48,17 @@ def list_cached() -> list[CachedModel]:
     for folder in _directory().glob("models--*--*"):
         repository = folder.name.removeprefix("models--").replace("--", "/", 1)
         for snapshot in _snapshots(folder):
-            for choice in list_choices(_files_below(snapshot)):
+            files = _files_below(snapshot)
+            whole = [choice for choice in list_choices(files) if not choice.missing and not choice.is_companion]
+            # Safetensors are those of any program, and mostly of other models than decoders.
+            graphs = [choice for choice in list_folders(files) if choice.is_onnx]
+            choices: list[Choice | FolderChoice] = [*whole, *graphs]
+            for choice in choices:
                 name = f"{repository}:{choice.name}"
-                if name not in models and not choice.missing and not choice.is_companion:
-                    paths = [snapshot / file for file in choice.files]
-                    size = sum(path.stat().st_size for path in paths)
-                    models[name] = CachedModel(name, paths[0], size, choice.quantisation)
+                if name not in models:
+                    size = sum((snapshot / file).stat().st_size for file in choice.files)
+                    quantisation = choice.quantisation if isinstance(choice, Choice) else None
+                    models[name] = CachedModel(name, choice.path_in(snapshot), size, quantisation)
     return [models[name] for name in sorted(models)]
 
 

@@ -31,7 +31,7 @@ class ModelStatus:
 
 
 def known_models(catalogue: Catalogue | None = None) -> list[ModelStatus]:
-    """The models of the catalogue, then the GGUF models in the Hugging Face cache. Asks no network."""
+    """The models of the catalogue, then the GGUF and ONNX models in the Hugging Face cache. Asks no network."""
     cache = ModelCache()
     entries = (catalogue or load_catalogue()).entries.values()
     named = [
@@ -51,7 +51,7 @@ def known_models(catalogue: Catalogue | None = None) -> list[ModelStatus]:
     found = [
         ModelStatus(
             name=model.name,
-            title=model.path.stem,
+            title=model.path.name.removesuffix(".gguf"),
             source="Hugging Face cache",
             size=model.size,
             quantisation=model.quantisation,

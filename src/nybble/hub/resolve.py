@@ -18,11 +18,11 @@ def resolve(
     progress: Progress | None = None,
     catalogue: Catalogue | None = None,
 ) -> Path:
-    """The model file that ``name`` means, fetched if need be; of a split model the first file.
+    """The model file that ``name`` means, fetched if need be; of a split model the first file, or the model's folder.
 
     In this order: None, the catalogue's default; a name in the catalogue; a path that exists; ``org/repo`` on the
-    Hugging Face hub, with ``:file`` or ``:quantisation`` behind it if wanted. ``offline`` uses what is on this machine
-    only. ``progress`` is told about downloads, which are otherwise silent.
+    Hugging Face hub, with ``:file``, ``:quantisation`` or ``:folder`` behind it if wanted. ``offline`` uses what is on
+    this machine only. ``progress`` is told about downloads, which are otherwise silent.
     Raises ModelNotFound, listing every place that was looked at, or DownloadFailed.
     """
     catalogue = catalogue or load_catalogue()
