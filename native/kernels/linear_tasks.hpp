@@ -30,7 +30,7 @@ class LinearTasks {
 
   private:
     static constexpr size_t kLeastRows = 48;
-    static constexpr size_t kCachedActivations = size_t{384} << 10;
+    static constexpr size_t kCachedActivations = size_t{512} << 10;
 
     size_t rows_, panels_;
     size_t runs_ = 0, run_length_ = 0;

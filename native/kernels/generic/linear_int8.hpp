@@ -3,8 +3,7 @@
 //   for each block: t = fma(float(dot), step, t); t = fma(offset, Σ codes, t)
 //   f = fma(t, activation scale, f)
 // over groups in order and then outliers, so a row gives the same bits alone, in a tile, and on any instruction set.
-// A few rows read the packed codes as they come; for more, a group's codes are first spread to a byte each in the L1
-// cache and reused.
+// A few rows read the packed codes as they come; for more, a panel's codes are first spread to a byte each, and reused.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +13,8 @@
 
 namespace nybble::NYBBLE_ISA {
 
-// Bytes from the line being multiplied to the line being fetched: DRAM latency at full rate.
-inline constexpr size_t kPrefetchDistance = 4096;
-
-// Rows that are multiplied with a group while its codes are spread: what they share stays in the L1 cache.
-inline constexpr size_t kMostRows = 96;
+// Bytes from the line being multiplied to the line being fetched.
+inline constexpr size_t kPrefetchDistance = 1536;
 
 // Block is 16 or 32, or kBlocksOf32 for 64 and 128: what is known when compiled saves moves between registers.
 inline constexpr size_t kBlocksOf32 = 0;
@@ -55,56 +51,74 @@ inline Floats load_steps(const uint16_t* scales) {
     return Bits == 8 ? scale : multiply(scale, broadcast(1.0f / (1 << (8 - Bits))));
 }
 
-// What one group of a panel is multiplied by.
-struct PanelGroup {
-    static constexpr size_t kMostBlocks = kActivationGroup / 16;
-
-    const uint8_t* codes;  // of its first block
-    size_t code_stride;    // from one block to the next
-    size_t first_block, blocks;
-    alignas(64) float steps[kMostBlocks][kPanelChannels];
-    alignas(64) float offsets[kMostBlocks][kPanelChannels];
-};
-
-struct LinearScratch {
-    PanelGroup group;
-    alignas(64) uint8_t codes[kActivationGroup * kPanelChannels];
-    alignas(64) float sums[kMostRows][kPanelChannels];
-};
-
-inline size_t linear_int8_scratch_bytes(const PackedMatrix&) { return sizeof(LinearScratch); }
-
-template <int Bits, bool Offsets>
-inline void read_factors(const PanelBlocks& panel, PanelGroup& group) {
-    for (size_t b = 0; b < group.blocks; ++b) {
-        const uint16_t* scales = panel.scales(group.first_block + b);
-        for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount, scales += kLaneCount) {
-            store(group.steps[b] + lane, load_steps<Bits>(scales));
-            if constexpr (Offsets) store(group.offsets[b] + lane, load_half(scales + kPanelChannels));
-        }
-    }
-}
-
-// The codes of a group to a byte each.
+// A panel of packed codes, read as they come: in one stream.
 template <int Bits>
-inline void spread_codes(PanelGroup& group, size_t block, uint8_t* to) {
-    const uint8_t* packed = group.codes;
-    const size_t packed_bytes = block * kPanelChannels * Bits / 8;
-    group.codes = to;
-    for (size_t b = 0; b < group.blocks; ++b, packed += group.code_stride) {
-        for (size_t line = 0; line < packed_bytes; line += kGroupBytes) {
-            prefetch(packed + line + kPrefetchDistance);
-            prefetch(packed + line + 64 + kPrefetchDistance);
-            const Codes x = load_code_group(packed + line), y = load_code_group(packed + line + 64);
+class PackedCodes {
+  public:
+    static constexpr int parts = 8 / Bits;  // k groups that share a line
+
+    explicit PackedCodes(const PanelBlocks& panel) : panel_(panel) {}
+    const uint8_t* codes(size_t block) const { return panel_.codes(block); }
+    Floats steps(size_t block, size_t lane) const { return load_steps<Bits>(panel_.scales(block) + lane); }
+    Floats offsets(size_t block, size_t lane) const { return load_half(panel_.scales(block) + kPanelChannels + lane); }
+    static Codes line(const uint8_t* from) {
+        prefetch(from + kPrefetchDistance);
+        return load_code_group(from);
+    }
+    static Codes part(Codes line, int part) { return part_of<Bits>(line, part); }
+
+  private:
+    const PanelBlocks& panel_;
+};
+
+// A panel of codes spread to a byte each, steps and offsets to fp32.
+class SpreadCodes {
+  public:
+    static constexpr int parts = 1;
+
+    static size_t bytes(const PackedMatrix& weights) {
+        const size_t blocks = round_up(weights.blocks() * weights.format().block, kActivationGroup) / 16;
+        return blocks * kPanelChannels * (16 + 2 * sizeof(float));
+    }
+    SpreadCodes(uint8_t* memory, size_t blocks, size_t block)
+        : codes_(memory),
+          steps_(reinterpret_cast<float*>(memory + blocks * block * kPanelChannels)),
+          offsets_(steps_ + blocks * kPanelChannels),
+          block_bytes_(block * kPanelChannels) {}
+
+    template <int Bits, bool Offsets>
+    void spread(const PanelBlocks& panel, size_t blocks) {
+        for (size_t b = 0; b < blocks; ++b) {
+            const uint16_t* scales = panel.scales(b);
+            for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount, scales += kLaneCount) {
+                store(steps_ + b * kPanelChannels + lane, load_steps<Bits>(scales));
+                if constexpr (Offsets) store(offsets_ + b * kPanelChannels + lane, load_half(scales + kPanelChannels));
+            }
+            const uint8_t* packed = panel.codes(b);
+            uint8_t* to = codes_ + b * block_bytes_;
+            for (const uint8_t* end = packed + block_bytes_ * Bits / 8; packed != end; packed += kGroupBytes) {
+                const Codes x = PackedCodes<Bits>::line(packed), y = PackedCodes<Bits>::line(packed + 64);
 #pragma GCC unroll 8
-            for (int part = 0; part < 8 / Bits; ++part, to += kGroupBytes) {
-                store_code_group(to, part_of<Bits>(x, part));
-                store_code_group(to + 64, part_of<Bits>(y, part));
+                for (int part = 0; part < 8 / Bits; ++part, to += kGroupBytes) {
+                    store_code_group(to, part_of<Bits>(x, part));
+                    store_code_group(to + 64, part_of<Bits>(y, part));
+                }
             }
         }
     }
-    group.code_stride = block * kPanelChannels;
-}
+    const uint8_t* codes(size_t block) const { return codes_ + block * block_bytes_; }
+    Floats steps(size_t block, size_t lane) const { return load(steps_ + block * kPanelChannels + lane); }
+    Floats offsets(size_t block, size_t lane) const { return load(offsets_ + block * kPanelChannels + lane); }
+    static Codes line(const uint8_t* from) { return load_code_group(from); }
+    static Codes part(Codes line, int) { return line; }
+
+  private:
+    uint8_t* codes_;
+    float *steps_, *offsets_;
+    size_t block_bytes_;
+};
+
+inline size_t linear_int8_scratch_bytes(const PackedMatrix& weights) { return SpreadCodes::bytes(weights); }
 
 inline int32_t four_activations(const int8_t* codes) {
     int32_t value;
@@ -112,111 +126,30 @@ inline int32_t four_activations(const int8_t* codes) {
     return value;
 }
 
-// A register tile: Rows rows of activations × Vectors × 16 channels, from channel 16 · first_vector of the panel, times
-// one group; added to `sums`. Packed codes are read as they come and asked for ahead, others have a byte each.
-// All loops over rows, vectors and k groups are unrolled: the accumulators stay in registers.
-template <int Bits, bool Offsets, size_t Block, bool Packed, int Rows, int Vectors>
-inline void multiply_group(const QuantisedRows& a, const PanelGroup& group, size_t activation_group,
-                           size_t first_vector, size_t row, float (*sums)[kPanelChannels]) {
-    constexpr int parts = Packed ? 8 / Bits : 1;
-    const size_t runs = Block == kBlocksOf32 ? a.block / 32 : 1;
-    const int8_t* activations = a.codes_of(activation_group, row);
-    const size_t first_channel = first_vector * kLaneCount;
-    const uint8_t* block_codes = group.codes + first_vector * 64;
-    const int32_t* starts = a.starts + group.first_block * a.row_count + row;
-    const float* code_sums = a.sums + group.first_block * a.row_count + row;
-    Floats total[Rows][Vectors];
+template <int Rows, int Vectors>
+inline void clear(Floats (&values)[Rows][Vectors]) {
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) total[r][v] = broadcast(0.0f);
-    }
-    for (size_t b = 0; b < group.blocks; ++b) {
-        BlockDot<Bits, !Offsets> dots[Rows][Vectors];
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-            for (int v = 0; v < Vectors; ++v) dots[r][v].start(starts[r]);
-        }
-        const uint8_t* line = block_codes;
-        for (size_t run = 0; run < runs; ++run) {
-#pragma GCC unroll 8
-            for (int g = 0; g < kGroups<Block>; g += parts, line += kGroupBytes) {
-                Codes lines[Vectors];
-#pragma GCC unroll 2
-                for (int v = 0; v < Vectors; ++v) {
-                    if constexpr (Packed) prefetch(line + v * 64 + kPrefetchDistance);
-                    lines[v] = load_code_group(line + v * 64);
-                }
-#pragma GCC unroll 8
-                for (int part = 0; part < parts; ++part) {
-                    Codes codes[Vectors];
-#pragma GCC unroll 2
-                    for (int v = 0; v < Vectors; ++v) {
-                        codes[v] = Packed ? part_of<Bits>(lines[v], part) : lines[v];
-                    }
-#pragma GCC unroll 8
-                    for (int r = 0; r < Rows; ++r) {
-                        const int32_t four = four_activations(activations + r * kActivationGroup + 4 * part);
-#pragma GCC unroll 2
-                        for (int v = 0; v < Vectors; ++v) dots[r][v].accumulate(codes[v], four);
-                    }
-                }
-                activations += 4 * parts;
-            }
-#pragma GCC unroll 8
-            for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-                for (int v = 0; v < Vectors; ++v) dots[r][v].widen();
-            }
-        }
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) {
-            const Floats steps = load(group.steps[b] + first_channel + v * kLaneCount);
-#pragma GCC unroll 8
-            for (int r = 0; r < Rows; ++r) {
-                total[r][v] = multiply_add(to_floats(dots[r][v].total), steps, total[r][v]);
-            }
-            if constexpr (Offsets) {
-                const Floats offsets = load(group.offsets[b] + first_channel + v * kLaneCount);
-#pragma GCC unroll 8
-                for (int r = 0; r < Rows; ++r) {
-                    total[r][v] = multiply_add(offsets, broadcast(code_sums[r]), total[r][v]);
-                }
-            }
-        }
-        block_codes += group.code_stride;
-        starts += a.row_count;
-        code_sums += a.row_count;
-    }
-    const float* scales = a.scales + activation_group * a.row_count + row;
-#pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) {
-            float* sum = sums[r] + first_channel + v * kLaneCount;
-            store(sum, multiply_add(total[r][v], broadcast(scales[r]), load(sum)));
-        }
+        for (int v = 0; v < Vectors; ++v) values[r][v] = broadcast(0.0f);
     }
 }
 
-// The outliers of a row times their weights, then what all linears end with.
-template <int Bits, bool Offsets>
-inline void finish_row(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel, size_t row,
-                       const float* sums) {
+// The outliers of a row times their weights, for Vectors × 16 channels from lane `lane` of the panel; added to `total`.
+template <int Bits, bool Offsets, int Vectors>
+inline void add_outliers(const QuantisedRows& a, const PanelBlocks& panel, size_t lane, size_t row,
+                         Floats (&total)[Vectors]) {
     constexpr size_t parts = 8 / Bits;
     constexpr int zero_point = Offsets ? 0 : 1 << (Bits - 1);
-    const QuantisedRows& a = arguments.quantised;
-    Floats total[2] = {load(sums), load(sums + kLaneCount)};
     const Outlier* outlier = a.outliers_of(row);
     for (const Outlier* end = outlier + a.outlier_counts[row]; outlier != end; ++outlier) {
         const size_t k_group = outlier->place / 4;
-        const uint8_t* line = panel.codes(outlier->block) + k_group / parts * kGroupBytes;
-        const uint16_t* scales = panel.scales(outlier->block);
+        const uint8_t* line = panel.codes(outlier->block) + k_group / parts * kGroupBytes + lane * 4;
+        const uint16_t* scales = panel.scales(outlier->block) + lane;
         const auto first_bit = static_cast<int>(outlier->place % 4 * 8 + k_group % parts * Bits);
         const Floats value = broadcast(outlier->value);
 #pragma GCC unroll 2
-        for (size_t v = 0; v < 2; ++v) {
+        for (size_t v = 0; v < Vectors; ++v) {
             const Integers codes = bits_from<Bits>(load_integers(line + v * 64), first_bit);
             const Floats factor = to_floats(add(codes, broadcast_integer(-zero_point)));
             total[v] = multiply_add(multiply(factor, load_half(scales + v * kLaneCount)), value, total[v]);
@@ -225,68 +158,136 @@ inline void finish_row(const LinearArguments& arguments, const PanelBlocks& pane
             }
         }
     }
-    store_outputs(arguments, row, channel, total[0]);
-    store_outputs(arguments, row, channel + kLaneCount, total[1]);
 }
 
-// At most kMostRows rows × a panel.
-template <int Bits, bool Offsets, size_t Block>
-inline void multiply_panel(const LinearArguments& arguments, size_t panel, size_t begin, size_t end,
-                           LinearScratch& scratch) {
+// A register tile of all groups: Rows rows of activations × Vectors × 16 channels, from lane `lane` of the panel.
+// All loops over rows, vectors and k groups are unrolled: the accumulators stay in registers.
+template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors, typename PanelCodes>
+inline void multiply_tile(const LinearArguments& arguments, const PanelBlocks& panel, const PanelCodes& from,
+                          size_t channel, size_t lane, size_t row) {
     const QuantisedRows& a = arguments.quantised;
-    const PanelBlocks blocks(*arguments.weights, panel, a.block);
-    PanelGroup& group = scratch.group;
+    const size_t runs = Block == kBlocksOf32 ? a.block / 32 : 1;
     const size_t blocks_of_group = kActivationGroup / a.block;
-    std::memset(scratch.sums, 0, (end - begin) * sizeof(scratch.sums[0]));
+    const int32_t* starts = a.starts + row;
+    const float* code_sums = a.sums + row;
+    fetch_outputs(arguments, channel + lane, Vectors, row, row + Rows);
+    Floats sums[Rows][Vectors];
+    clear(sums);
+    size_t block = 0;
     for (size_t g = 0; g < a.groups; ++g) {
-        if (g + 1 == a.groups) fetch_outputs(arguments, panel * kPanelChannels, begin, end);
-        group.first_block = g * blocks_of_group;
-        group.blocks = std::min(blocks_of_group, a.blocks - group.first_block);
-        group.codes = blocks.codes(group.first_block);
-        group.code_stride = blocks.stride();
-        read_factors<Bits, Offsets>(blocks, group);
-        if (end - begin <= kFewRows) {
-            for_each_row_tile<kFewRows>(begin, end, [&]<int Rows>(size_t row) {
-                multiply_group<Bits, Offsets, Block, true, Rows, 2>(a, group, g, 0, row, scratch.sums);
-            });
-            continue;
+        const int8_t* activations = a.codes_of(g, row);
+        Floats total[Rows][Vectors];
+        clear(total);
+        for (const size_t end = std::min(block + blocks_of_group, a.blocks); block < end; ++block) {
+            BlockDot<Bits, !Offsets> dots[Rows][Vectors];
+#pragma GCC unroll 8
+            for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+                for (int v = 0; v < Vectors; ++v) dots[r][v].start(starts[r]);
+            }
+            const uint8_t* line = from.codes(block) + lane * 4;
+            for (size_t run = 0; run < runs; ++run) {
+#pragma GCC unroll 8
+                for (int k = 0; k < kGroups<Block>; k += PanelCodes::parts, line += kGroupBytes) {
+                    Codes lines[Vectors];
+#pragma GCC unroll 2
+                    for (int v = 0; v < Vectors; ++v) lines[v] = PanelCodes::line(line + v * 64);
+#pragma GCC unroll 8
+                    for (int part = 0; part < PanelCodes::parts; ++part) {
+                        Codes codes[Vectors];
+#pragma GCC unroll 2
+                        for (int v = 0; v < Vectors; ++v) codes[v] = PanelCodes::part(lines[v], part);
+#pragma GCC unroll 8
+                        for (int r = 0; r < Rows; ++r) {
+                            const int32_t four = four_activations(activations + r * kActivationGroup + 4 * part);
+#pragma GCC unroll 2
+                            for (int v = 0; v < Vectors; ++v) dots[r][v].accumulate(codes[v], four);
+                        }
+                    }
+                    activations += 4 * PanelCodes::parts;
+                }
+#pragma GCC unroll 8
+                for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+                    for (int v = 0; v < Vectors; ++v) dots[r][v].widen();
+                }
+            }
+#pragma GCC unroll 2
+            for (int v = 0; v < Vectors; ++v) {
+                const Floats steps = from.steps(block, lane + v * kLaneCount);
+#pragma GCC unroll 8
+                for (int r = 0; r < Rows; ++r) {
+                    total[r][v] = multiply_add(to_floats(dots[r][v].total), steps, total[r][v]);
+                }
+                if constexpr (Offsets) {
+                    const Floats offsets = from.offsets(block, lane + v * kLaneCount);
+#pragma GCC unroll 8
+                    for (int r = 0; r < Rows; ++r) {
+                        total[r][v] = multiply_add(offsets, broadcast(code_sums[r]), total[r][v]);
+                    }
+                }
+            }
+            starts += a.row_count;
+            code_sums += a.row_count;
         }
-        if constexpr (Bits < 8) spread_codes<Bits>(group, a.block, scratch.codes);
-        for (size_t vector = 0; vector < kPanelChannels / kLaneCount; vector += kTileVectors) {
-            for_each_row_tile(begin, end, [&]<int Rows>(size_t row) {
-                multiply_group<Bits, Offsets, Block, false, Rows, kTileVectors>(a, group, g, vector, row,
-                                                                                scratch.sums + (row - begin));
-            });
+        const float* scales = a.scales + g * a.row_count + row;
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+            for (int v = 0; v < Vectors; ++v) {
+                sums[r][v] = multiply_add(total[r][v], broadcast(scales[r]), sums[r][v]);
+            }
         }
     }
-    for (size_t row = begin; row < end; ++row) {
-        finish_row<Bits, Offsets>(arguments, blocks, panel * kPanelChannels, row, scratch.sums[row - begin]);
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+        add_outliers<Bits, Offsets>(a, panel, lane, row + r, sums[r]);
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) {
+            store_outputs(arguments, row + r, channel + lane + v * kLaneCount, sums[r][v]);
+        }
+    }
+}
+
+template <int Bits, bool Offsets, size_t Block>
+inline void multiply_panel(const LinearArguments& arguments, size_t panel_index, size_t begin, size_t end,
+                           uint8_t* scratch) {
+    const QuantisedRows& a = arguments.quantised;
+    const PanelBlocks panel(*arguments.weights, panel_index, a.block);
+    const size_t channel = panel_index * kPanelChannels;
+    if (end - begin <= kFewRows) {
+        const PackedCodes<Bits> codes(panel);
+        for_each_row_tile<std::min(kTileRows, kFewRows)>(begin, end, [&]<int Rows>(size_t row) {
+            multiply_tile<Bits, Offsets, Block, Rows, 2>(arguments, panel, codes, channel, 0, row);
+        });
+        return;
+    }
+    SpreadCodes codes(scratch, a.blocks, a.block);
+    codes.spread<Bits, Offsets>(panel, a.blocks);
+    for (size_t lane = 0; lane < kPanelChannels; lane += kTileVectors * kLaneCount) {
+        for_each_row_tile(begin, end, [&]<int Rows>(size_t row) {
+            multiply_tile<Bits, Offsets, Block, Rows, kTileVectors>(arguments, panel, codes, channel, lane, row);
+        });
     }
 }
 
 template <int Bits, bool Offsets>
-inline void linear_int8_rows(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
-                             LinearScratch& scratch) {
-    const size_t rows = row_end - row_begin;
-    const size_t runs = (rows + kMostRows - 1) / kMostRows;
-    for (size_t run = 0; run < runs; ++run) {
-        const size_t begin = row_begin + rows * run / runs, end = row_begin + rows * (run + 1) / runs;
-        switch (arguments.quantised.block) {
-            case 16: multiply_panel<Bits, Offsets, 16>(arguments, panel, begin, end, scratch); break;
-            case 32: multiply_panel<Bits, Offsets, 32>(arguments, panel, begin, end, scratch); break;
-            default: multiply_panel<Bits, Offsets, kBlocksOf32>(arguments, panel, begin, end, scratch);
-        }
+inline void linear_int8_rows(const LinearArguments& arguments, size_t panel, size_t begin, size_t end,
+                             uint8_t* scratch) {
+    switch (arguments.quantised.block) {
+        case 16: multiply_panel<Bits, Offsets, 16>(arguments, panel, begin, end, scratch); break;
+        case 32: multiply_panel<Bits, Offsets, 32>(arguments, panel, begin, end, scratch); break;
+        default: multiply_panel<Bits, Offsets, kBlocksOf32>(arguments, panel, begin, end, scratch);
     }
 }
 
 template <int Bits>
 inline void linear_int8(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
                         uint8_t* scratch) {
-    auto& memory = *reinterpret_cast<LinearScratch*>(scratch);
     if (arguments.weights->format().has_offsets) {
-        linear_int8_rows<Bits, true>(arguments, panel, row_begin, row_end, memory);
+        linear_int8_rows<Bits, true>(arguments, panel, row_begin, row_end, scratch);
     } else {
-        linear_int8_rows<Bits, false>(arguments, panel, row_begin, row_end, memory);
+        linear_int8_rows<Bits, false>(arguments, panel, row_begin, row_end, scratch);
     }
 }
 

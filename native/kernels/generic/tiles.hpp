@@ -30,12 +30,12 @@ inline void for_each_row_tile(size_t begin, size_t end, const Function& function
     }
 }
 
-// Ask for what store_outputs will touch for these rows of a panel: rows lie pages apart, which no hardware foresees.
-// Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
-[[gnu::always_inline]] inline void fetch_outputs(const LinearArguments& arguments, size_t channel, size_t begin,
-                                                 size_t end) {
+// Ask for what store_outputs will touch of `vectors` × 16 channels of these rows, which lie pages apart: no hardware
+// foresees that. Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
+[[gnu::always_inline]] inline void fetch_outputs(const LinearArguments& arguments, size_t channel, int vectors,
+                                                 size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
-        for (size_t place = channel; place < channel + kPanelChannels; place += kLaneCount) {
+        for (size_t place = channel; place < channel + static_cast<size_t>(vectors) * kLaneCount; place += kLaneCount) {
             __builtin_prefetch(arguments.output.data + row * arguments.output.stride + place, 1);
             if (arguments.residual.data != nullptr) {
                 __builtin_prefetch(arguments.residual.data + row * arguments.residual.stride + place);

@@ -10,9 +10,9 @@
 
 namespace nybble::avx512_vnni {
 
-// Rows of a register tile: 8 rows × 2 vectors are 16 chains of dot products, enough for two dot products of five
-// cycles' latency to start in each cycle; what they are added to may spill.
-inline constexpr int kTileRows = 8;
+// Rows of a register tile: 6 rows × 2 vectors are 12 chains of dot products, enough for two of five cycles' latency to
+// start in each cycle, and leave registers for what they are added to.
+inline constexpr int kTileRows = 6;
 inline constexpr int kF32TileRows = 6;
 inline constexpr int kTileVectors = 2;
 // Attention's tiles have up to so many rows, vectors, and sums.
@@ -124,7 +124,7 @@ inline Codes part_of(Codes line, int part) {
     return {_mm512_and_si512(shifted, _mm512_set1_epi8(-64))};
 }
 [[gnu::always_inline]] inline void prefetch(const uint8_t* address) {
-    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T1);
 }
 
 // Σ over a block of code · activation for 16 channels; less the zero point's part, which is `start`, if `Symmetric`.
