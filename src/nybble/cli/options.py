@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 MODEL_HELP = (
-    "A name from `nybble models`, PATH.gguf, PATH.onnx, a folder of ONNX or safetensors, or org/repo[:file, quant or folder] "
-    "of a hub. If missing: the default."
+    "A name from `nybble models`, PATH.gguf, PATH.onnx, a folder of ONNX or safetensors, or "
+    "org/repo[:file, quant or folder] of a hub. If missing: the default."
 )
 ANY_MODEL_HELP = "A GGUF, ONNX or safetensors file or its folder, or a name from `nybble models`."
 

@@ -57,8 +57,8 @@ def load(
 
     ``model`` is a name from ``nybble models``, a path to a GGUF or ONNX file or to a folder of ONNX or safetensors
     (whose floats are quantised: linears to Q4_0, embedding and head to Q8_0), or
-    ``org/repo[:file, quantisation or folder]`` of a hub; None is the default model. What is not here is fetched, unless ``offline``;
-    ``progress`` is told how far fetching and packing are.
+    ``org/repo[:file, quantisation or folder]`` of a hub; None is the default model. What is not here is fetched,
+    unless ``offline``; ``progress`` is told how far fetching and packing are.
     ``threads``: by default one for each CPU this process may use. ``context_length`` in tokens: by default the model's
     own, at most 8192, less if memory is short. ``accuracy``: "int8" or "f32" activations in the linears.
     ``kv``: what the KV cache keeps, "fp16", "bf16" or "int8", which takes half the memory.
