@@ -51,8 +51,23 @@ inline Floats load_steps(const uint16_t* scales) {
     return Bits == 8 ? scale : multiply(scale, broadcast(1.0f / (1 << (8 - Bits))));
 }
 
+// The weights that meet an outlier: of 16 channels from lane `lane` of the panel.
+template <int Bits, bool Offsets>
+inline Floats weights_of(const PanelBlocks& panel, const Outlier& outlier, size_t lane) {
+    constexpr size_t parts = 8 / Bits;
+    constexpr int zero_point = Offsets ? 0 : 1 << (Bits - 1);
+    const size_t k_group = outlier.place / 4;
+    const uint8_t* line = panel.codes(outlier.block) + k_group / parts * kGroupBytes + lane * 4;
+    const uint16_t* scales = panel.scales(outlier.block) + lane;
+    const auto first_bit = static_cast<int>(outlier.place % 4 * 8 + k_group % parts * Bits);
+    const Integers codes = bits_from<Bits>(load_integers(line), first_bit);
+    const Floats factor = to_floats(add(codes, broadcast_integer(-zero_point)));
+    if constexpr (Offsets) return multiply_add(factor, load_half(scales), load_half(scales + kPanelChannels));
+    return multiply(factor, load_half(scales));
+}
+
 // A panel of packed codes, read as they come: in one stream.
-template <int Bits>
+template <int Bits, bool Offsets>
 class PackedCodes {
   public:
     static constexpr int parts = 8 / Bits;  // k groups that share a line
@@ -66,59 +81,89 @@ class PackedCodes {
         return load_code_group(from);
     }
     static Codes part(Codes line, int part) { return part_of<Bits>(line, part); }
+    Floats outlier_weights(const Outlier& outlier, size_t lane) {
+        return weights_of<Bits, Offsets>(panel_, outlier, lane);
+    }
 
   private:
     const PanelBlocks& panel_;
 };
 
-// A panel of codes spread to a byte each, steps and offsets to fp32.
+// A panel whose codes are spread to a byte each, steps and offsets to fp32. Rows tend to have their outliers at the
+// same few features: their weights are kept.
+template <int Bits, bool Offsets>
 class SpreadCodes {
   public:
     static constexpr int parts = 1;
 
     static size_t bytes(const PackedMatrix& weights) {
         const size_t blocks = round_up(weights.blocks() * weights.format().block, kActivationGroup) / 16;
-        return blocks * kPanelChannels * (16 + 2 * sizeof(float));
+        return sizeof(Columns) + blocks * kPanelChannels * (16 + 2 * sizeof(float));
     }
-    SpreadCodes(uint8_t* memory, size_t blocks, size_t block)
-        : codes_(memory),
-          steps_(reinterpret_cast<float*>(memory + blocks * block * kPanelChannels)),
+    SpreadCodes(uint8_t* memory, const PanelBlocks& panel, size_t blocks, size_t block)
+        : panel_(panel),
+          columns_(*reinterpret_cast<Columns*>(memory)),
+          codes_(memory + sizeof(Columns)),
+          steps_(reinterpret_cast<float*>(codes_ + blocks * block * kPanelChannels)),
           offsets_(steps_ + blocks * kPanelChannels),
-          block_bytes_(block * kPanelChannels) {}
-
-    template <int Bits, bool Offsets>
-    void spread(const PanelBlocks& panel, size_t blocks) {
-        for (size_t b = 0; b < blocks; ++b) {
-            const uint16_t* scales = panel.scales(b);
-            for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount, scales += kLaneCount) {
-                store(steps_ + b * kPanelChannels + lane, load_steps<Bits>(scales));
-                if constexpr (Offsets) store(offsets_ + b * kPanelChannels + lane, load_half(scales + kPanelChannels));
-            }
-            const uint8_t* packed = panel.codes(b);
-            uint8_t* to = codes_ + b * block_bytes_;
-            for (const uint8_t* end = packed + block_bytes_ * Bits / 8; packed != end; packed += kGroupBytes) {
-                const Codes x = PackedCodes<Bits>::line(packed), y = PackedCodes<Bits>::line(packed + 64);
-#pragma GCC unroll 8
-                for (int part = 0; part < 8 / Bits; ++part, to += kGroupBytes) {
-                    store_code_group(to, part_of<Bits>(x, part));
-                    store_code_group(to + 64, part_of<Bits>(y, part));
-                }
-            }
-        }
+          block_bytes_(block * kPanelChannels) {
+        std::memset(columns_.blocks, 0xff, sizeof columns_.blocks);
+        for (size_t b = 0; b < blocks; ++b) spread(b);
     }
     const uint8_t* codes(size_t block) const { return codes_ + block * block_bytes_; }
     Floats steps(size_t block, size_t lane) const { return load(steps_ + block * kPanelChannels + lane); }
     Floats offsets(size_t block, size_t lane) const { return load(offsets_ + block * kPanelChannels + lane); }
     static Codes line(const uint8_t* from) { return load_code_group(from); }
     static Codes part(Codes line, int) { return line; }
+    Floats outlier_weights(const Outlier& outlier, size_t lane) {
+        const size_t column = outlier.place % kColumns;
+        float* weights = columns_.weights[column];
+        if (columns_.blocks[column] != outlier.block || columns_.places[column] != outlier.place) {
+            columns_.blocks[column] = outlier.block;
+            columns_.places[column] = outlier.place;
+            for (size_t at = 0; at < kPanelChannels; at += kLaneCount) {
+                store(weights + at, weights_of<Bits, Offsets>(panel_, outlier, at));
+            }
+        }
+        return load(weights + lane);
+    }
 
   private:
+    static constexpr size_t kColumns = 32;
+    struct Columns {
+        alignas(64) float weights[kColumns][kPanelChannels];
+        uint32_t blocks[kColumns], places[kColumns];
+    };
+
+    void spread(size_t block) {
+        const uint16_t* scales = panel_.scales(block);
+        for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount, scales += kLaneCount) {
+            store(steps_ + block * kPanelChannels + lane, load_steps<Bits>(scales));
+            if constexpr (Offsets) store(offsets_ + block * kPanelChannels + lane, load_half(scales + kPanelChannels));
+        }
+        const uint8_t* packed = panel_.codes(block);
+        uint8_t* to = codes_ + block * block_bytes_;
+        for (const uint8_t* end = packed + block_bytes_ * Bits / 8; packed != end; packed += kGroupBytes) {
+            const Codes x = PackedCodes<Bits, Offsets>::line(packed), y = PackedCodes<Bits, Offsets>::line(packed + 64);
+#pragma GCC unroll 8
+            for (int part = 0; part < 8 / Bits; ++part, to += kGroupBytes) {
+                store_code_group(to, part_of<Bits>(x, part));
+                store_code_group(to + 64, part_of<Bits>(y, part));
+            }
+        }
+    }
+
+    const PanelBlocks& panel_;
+    Columns& columns_;
     uint8_t* codes_;
     float *steps_, *offsets_;
     size_t block_bytes_;
 };
 
-inline size_t linear_int8_scratch_bytes(const PackedMatrix& weights) { return SpreadCodes::bytes(weights); }
+template <int Bits>
+inline size_t linear_int8_scratch_bytes(const PackedMatrix& weights) {
+    return SpreadCodes<Bits, true>::bytes(weights);
+}
 
 inline int32_t four_activations(const int8_t* codes) {
     int32_t value;
@@ -135,36 +180,10 @@ inline void clear(Floats (&values)[Rows][Vectors]) {
     }
 }
 
-// The outliers of a row times their weights, for Vectors × 16 channels from lane `lane` of the panel; added to `total`.
-template <int Bits, bool Offsets, int Vectors>
-inline void add_outliers(const QuantisedRows& a, const PanelBlocks& panel, size_t lane, size_t row,
-                         Floats (&total)[Vectors]) {
-    constexpr size_t parts = 8 / Bits;
-    constexpr int zero_point = Offsets ? 0 : 1 << (Bits - 1);
-    const Outlier* outlier = a.outliers_of(row);
-    for (const Outlier* end = outlier + a.outlier_counts[row]; outlier != end; ++outlier) {
-        const size_t k_group = outlier->place / 4;
-        const uint8_t* line = panel.codes(outlier->block) + k_group / parts * kGroupBytes + lane * 4;
-        const uint16_t* scales = panel.scales(outlier->block) + lane;
-        const auto first_bit = static_cast<int>(outlier->place % 4 * 8 + k_group % parts * Bits);
-        const Floats value = broadcast(outlier->value);
-#pragma GCC unroll 2
-        for (size_t v = 0; v < Vectors; ++v) {
-            const Integers codes = bits_from<Bits>(load_integers(line + v * 64), first_bit);
-            const Floats factor = to_floats(add(codes, broadcast_integer(-zero_point)));
-            total[v] = multiply_add(multiply(factor, load_half(scales + v * kLaneCount)), value, total[v]);
-            if constexpr (Offsets) {
-                total[v] = multiply_add(load_half(scales + kPanelChannels + v * kLaneCount), value, total[v]);
-            }
-        }
-    }
-}
-
 // A register tile of all groups: Rows rows of activations × Vectors × 16 channels, from lane `lane` of the panel.
 // All loops over rows, vectors and k groups are unrolled: the accumulators stay in registers.
 template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors, typename PanelCodes>
-inline void multiply_tile(const LinearArguments& arguments, const PanelBlocks& panel, const PanelCodes& from,
-                          size_t channel, size_t lane, size_t row) {
+inline void multiply_tile(const LinearArguments& arguments, PanelCodes& from, size_t channel, size_t lane, size_t row) {
     const QuantisedRows& a = arguments.quantised;
     const size_t runs = Block == kBlocksOf32 ? a.block / 32 : 1;
     const size_t blocks_of_group = kActivationGroup / a.block;
@@ -241,7 +260,14 @@ inline void multiply_tile(const LinearArguments& arguments, const PanelBlocks& p
     }
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
-        add_outliers<Bits, Offsets>(a, panel, lane, row + r, sums[r]);
+        const Outlier* outlier = a.outliers_of(row + r);
+        for (const Outlier* end = outlier + a.outlier_counts[row + r]; outlier != end; ++outlier) {
+            const Floats value = broadcast(outlier->value);
+#pragma GCC unroll 2
+            for (int v = 0; v < Vectors; ++v) {
+                sums[r][v] = multiply_add(from.outlier_weights(*outlier, lane + v * kLaneCount), value, sums[r][v]);
+            }
+        }
 #pragma GCC unroll 2
         for (int v = 0; v < Vectors; ++v) {
             store_outputs(arguments, row + r, channel + lane + v * kLaneCount, sums[r][v]);
@@ -256,17 +282,16 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
     const PanelBlocks panel(*arguments.weights, panel_index, a.block);
     const size_t channel = panel_index * kPanelChannels;
     if (end - begin <= kFewRows) {
-        const PackedCodes<Bits> codes(panel);
+        PackedCodes<Bits, Offsets> codes(panel);
         for_each_row_tile<std::min(kTileRows, kFewRows)>(begin, end, [&]<int Rows>(size_t row) {
-            multiply_tile<Bits, Offsets, Block, Rows, 2>(arguments, panel, codes, channel, 0, row);
+            multiply_tile<Bits, Offsets, Block, Rows, 2>(arguments, codes, channel, 0, row);
         });
         return;
     }
-    SpreadCodes codes(scratch, a.blocks, a.block);
-    codes.spread<Bits, Offsets>(panel, a.blocks);
+    SpreadCodes<Bits, Offsets> codes(scratch, panel, a.blocks, a.block);
     for (size_t lane = 0; lane < kPanelChannels; lane += kTileVectors * kLaneCount) {
         for_each_row_tile(begin, end, [&]<int Rows>(size_t row) {
-            multiply_tile<Bits, Offsets, Block, Rows, kTileVectors>(arguments, panel, codes, channel, lane, row);
+            multiply_tile<Bits, Offsets, Block, Rows, kTileVectors>(arguments, codes, channel, lane, row);
         });
     }
 }
