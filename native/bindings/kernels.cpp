@@ -47,16 +47,17 @@ std::tuple<NumpyMatrix, NumpyMatrix, NumpyMatrix, NumpyMatrix> quantise_rows(con
     return {tabulate(rows, width, code), of_each(to.groups, to.scales), of_each(to.blocks, to.sums), outliers};
 }
 
+std::vector<std::string> names_of(const std::vector<Isa>& isas) {
+    std::vector<std::string> names;
+    for (const Isa isa : isas) names.emplace_back(name_of(isa));
+    return names;
+}
+
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
     m.def(
-        "available_isas",
-        [] {
-            std::vector<std::string> names;
-            for (const Isa isa : available_isas()) names.emplace_back(name_of(isa));
-            return names;
-        },
+        "available_isas", [] { return names_of(available_isas()); },
         "Instruction sets with kernels that this CPU has, best first.");
     m.def(
         "linear_kernels",
@@ -89,7 +90,23 @@ void bind_kernels(nb::module_& m) {
                 new (self) ThreadPool(threads);
             },
             "threads"_a)
-        .def_prop_ro("size", &ThreadPool::size);
+        .def(
+            "__init__",
+            [](ThreadPool* self, const std::vector<std::tuple<int, bool, bool>>& places, const std::string& gate) {
+                require(!places.empty(), "a pool needs at least one thread");
+                std::vector<Place> all;
+                for (const auto& [cpu, gated, matrix] : places) all.push_back({cpu, gated, matrix, gate});
+                new (self) ThreadPool(all);
+            },
+            "places"_a, "gate"_a = "/proc/set_ai_thread")
+        .def_prop_ro("size", &ThreadPool::size)
+        .def_prop_ro("arrivals", [](const ThreadPool& pool) { return pool.arrivals(); });
+    nb::class_<Arrival>(m, "Arrival")
+        .def_ro("cpu", &Arrival::cpu)
+        .def_ro("vector_bits", &Arrival::vector_bits)
+        .def_prop_ro("matrix_unit", [](const Arrival& arrival) { return name_of(arrival.matrix_unit); })
+        .def_prop_ro("isas", [](const Arrival& arrival) { return names_of(arrival.isas); })
+        .def_ro("problem", &Arrival::problem);
 }
 
 }  // namespace nybble

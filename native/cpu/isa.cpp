@@ -27,10 +27,9 @@ std::string_view name_of(Isa isa) {
 
 namespace {
 
-// VLEN in bits; 0 without vectors or without conversions between their fp16 and fp32 (Zvfhmin).
-uint64_t vector_bits() {
+bool has_vectors_with_halves() {
     constexpr unsigned long kVector = 1ul << ('V' - 'A');
-    if ((getauxval(AT_HWCAP) & kVector) == 0) return 0;
+    if ((getauxval(AT_HWCAP) & kVector) == 0) return false;
     struct {
         int64_t key;
         uint64_t value;
@@ -38,43 +37,53 @@ uint64_t vector_bits() {
     constexpr long kHwprobe = 258;
     constexpr uint64_t kHalves = (1ull << 30) | (1ull << 31);  // ZVFH, ZVFHMIN
     syscall(kHwprobe, &extensions, 1, 0, nullptr, 0);
-    bool halves = extensions.key == 4 && (extensions.value & kHalves) != 0;
+    if (extensions.key == 4 && (extensions.value & kHalves) != 0) return true;
     // Kernels before 6.8 do not tell of these there.
     std::ifstream cpus("/proc/cpuinfo");
-    for (std::string line; !halves && std::getline(cpus, line);) {
-        halves = line.starts_with("isa") && line.find("_zvfh") != std::string::npos;
+    for (std::string line; std::getline(cpus, line);) {
+        if (line.starts_with("isa") && line.find("_zvfh") != std::string::npos) return true;
     }
-    if (!halves) return 0;
-    uint64_t bytes;
-    __asm__(".option push\n.option arch, +v\ncsrr %0, vlenb\n.option pop" : "=r"(bytes));
-    return bytes * 8;
+    return false;
 }
 
 }  // namespace
 
+size_t vector_bits() {
+    static const bool has_vectors = has_vectors_with_halves();
+    if (!has_vectors) return 0;
+    size_t bytes;
+    __asm__ volatile(".option push\n.option arch, +v\ncsrr %0, vlenb\n.option pop" : "=r"(bytes));
+    return bytes * 8;
+}
+
+#else
+
+size_t vector_bits() { return 0; }
+
 #endif
 
-const std::vector<Isa>& available_isas() {
-    static const std::vector<Isa> isas = [] {
-        std::vector<Isa> found;
+std::vector<Isa> isas_here() {
+    std::vector<Isa> found;
 #if defined(__x86_64__)
-        __builtin_cpu_init();
-        const bool avx2 =
-            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-        const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                            __builtin_cpu_supports("avx512vnni");
-        if (avx512) found.push_back(Isa::avx512_vnni);
-        if (avx2) found.push_back(Isa::avx2);
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                        __builtin_cpu_supports("avx512vnni");
+    if (avx512) found.push_back(Isa::avx512_vnni);
+    if (avx2) found.push_back(Isa::avx2);
 #elif defined(NYBBLE_RVV_KERNELS)
-        const uint64_t bits = vector_bits();
-        if (bits >= 512) found.push_back(Isa::rvv512);
-        if (bits >= 256) found.push_back(Isa::rvv256);
-        if (bits >= 128) found.push_back(Isa::rvv128);
+    const size_t bits = vector_bits();
+    if (bits >= 512) found.push_back(Isa::rvv512);
+    if (bits >= 256) found.push_back(Isa::rvv256);
+    if (bits >= 128) found.push_back(Isa::rvv128);
 #endif
-        found.push_back(Isa::portable);
-        return found;
-    }();
+    found.push_back(Isa::portable);
+    return found;
+}
+
+const std::vector<Isa>& available_isas() {
+    static const std::vector<Isa> isas = isas_here();
     return isas;
 }
 

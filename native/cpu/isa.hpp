@@ -1,6 +1,7 @@
 // The instruction sets kernels are written for, and which of them this CPU has.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -11,7 +12,14 @@ enum class Isa { portable, avx2, avx512_vnni, rvv128, rvv256, rvv512 };
 
 std::string_view name_of(Isa isa);
 
-// Those that this build contains and this CPU and operating system support, best first; ends with portable.
+// VLEN in bits of the CPU under this thread; 0 without vectors, or without conversions between their fp16 and fp32
+// (Zvfhmin). Not every core of a chip has the same.
+size_t vector_bits();
+
+// Those that this build contains and the CPU under this thread supports, best first; ends with portable.
+std::vector<Isa> isas_here();
+
+// The same for threads that stay where they are scheduled by default.
 const std::vector<Isa>& available_isas();
 
 }  // namespace nybble

@@ -152,7 +152,10 @@ bool Program::execute(const Step& step, const std::function<bool()>& should_stop
     const size_t threads = threads_->size();
     work_.reset();
     std::atomic<bool> stopped{false};
-    threads_->run([&](size_t thread) {
+    const auto ask_whether_to_stop = [&] {
+        if (!stopped.load(std::memory_order_relaxed) && should_stop()) stopped.store(true, std::memory_order_relaxed);
+    };
+    const auto walk = [&](size_t thread) {
         Worker worker(work_, thread);
         WeightsAhead ahead;
         for (size_t at = 0; at < shared.size(); ++at) {
@@ -173,9 +176,10 @@ bool Program::execute(const Step& step, const std::function<bool()>& should_stop
             if (turn.worker != nullptr) ahead.aim(ops_, end, turn);
             ops_[first]->run(turn);
             if (turn.worker == nullptr) finish();
-            if (thread == 0 && end < ops_.size() && should_stop()) stopped.store(true, std::memory_order_relaxed);
+            if (thread == 0 && !threads_->is_placed() && end < ops_.size()) ask_whether_to_stop();
         }
-    });
+    };
+    threads_->run(walk, ask_whether_to_stop);
     return !stopped.load();
 }
 
@@ -230,14 +234,16 @@ std::string Program::first_non_finite(const std::vector<int32_t>& tokens,
                                       const std::vector<int32_t>& output_rows) {
     const Step step = make_step(tokens, sequences, output_rows);
     std::string found;
-    // On this thread alone: a buffer must be looked at before the next op may reuse its slot.
-    for (size_t index = 0; index < ops_.size() && found.empty(); ++index) {
-        Turn turn{step, slots_, kernels_, 1, scratch_[0].data(), nullptr};
-        ops_[index]->run(turn);
-        const View* written = ops_[index]->written();
-        const bool finite = written == nullptr || is_finite(*written, turn.rows_of(*written));
-        if (!finite || !ops_[index]->appended_finite(step)) found = ops_[index]->label();
-    }
+    // On one thread alone: a buffer must be looked at before the next op may reuse its slot.
+    threads_->run([&](size_t thread) {
+        for (size_t index = 0; thread == 0 && index < ops_.size() && found.empty(); ++index) {
+            Turn turn{step, slots_, kernels_, 1, scratch_[0].data(), nullptr};
+            ops_[index]->run(turn);
+            const View* written = ops_[index]->written();
+            const bool finite = written == nullptr || is_finite(*written, turn.rows_of(*written));
+            if (!finite || !ops_[index]->appended_finite(step)) found = ops_[index]->label();
+        }
+    });
     return found;
 }
 

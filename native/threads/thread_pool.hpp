@@ -2,36 +2,54 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "threads/place.hpp"
 
 namespace nybble {
 
 class ThreadPool {
   public:
-    // The caller of run() is one of the `threads`. Throws std::system_error when a thread can't be started.
+    // Threads wherever the scheduler puts them; the caller of run() is one of them. Throws std::system_error when a
+    // thread can't be started.
     explicit ThreadPool(size_t threads);
+    // A thread in each of these places. The caller of run() is none of them: it only waits, and stays where it is.
+    explicit ThreadPool(const std::vector<Place>& places);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
-    size_t size() const { return workers_.size() + 1; }
+    size_t size() const { return arrivals_.size(); }
+    bool is_placed() const { return is_placed_; }
 
-    // Call function(thread index) once on every thread, 0 being the caller, and return when all are done.
-    // Not re-entrant; the function must not throw.
-    void run(const std::function<void(size_t)>& function);
+    // What each thread found where it is; without places, what the caller of the constructor did.
+    const std::vector<Arrival>& arrivals() const { return arrivals_; }
+
+    // Call function(thread index) once on every thread and return when all are done. Without places thread 0 is the
+    // caller; with places the caller calls glance() now and then. Not re-entrant; neither may throw.
+    void run(const std::function<void(size_t)>& function, const std::function<void()>& glance = [] {});
 
   private:
+    void start_workers(size_t first_index);
     void work(size_t index);
+    void wait_for_workers(uint32_t expected, const std::function<void()>& glance);
     void stop();
 
+    const bool is_placed_;
+    std::vector<Arrival> arrivals_;
     const std::function<void(size_t)>* function_ = nullptr;
     alignas(64) std::atomic<uint32_t> round_{0};     // of calls to run()
-    alignas(64) std::atomic<uint32_t> returned_{0};  // calls of the function by workers, of all rounds
+    alignas(64) std::atomic<uint32_t> returned_{0};  // calls of functions by workers, of all rounds
     std::atomic<bool> stopping_{false};
+    // For a caller that only waits.
+    std::mutex returning_;
+    std::condition_variable returned_changed_;
     std::vector<std::thread> workers_;
 };
 

@@ -68,7 +68,7 @@ class OpProgram:
         self,
         rows: int,
         isa: str,
-        threads: int = 1,
+        threads: int | _native.ThreadPool = 1,
         layers: int = 0,
         kv_heads: int = 1,
         head_dim: int = 2,
@@ -77,7 +77,8 @@ class OpProgram:
         frequencies = [0.0] * (head_dim // 2) if inverse_frequencies is None else list(inverse_frequencies)
         self.rows = rows
         self.cache_shape = (layers, kv_heads, head_dim)
-        self.native = _native.Program(pool(threads), isa, rows, *self.cache_shape, frequencies)
+        native_pool = pool(threads) if isinstance(threads, int) else threads
+        self.native = _native.Program(native_pool, isa, rows, *self.cache_shape, frequencies)
         self._slot_of_guarded: dict[int, int] = {}
         self._margin = 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -20,7 +22,10 @@ BRIEF, SHARED = 8, 1100
 """Features of rows so short that a thread runs an op of some of them for all, and of rows that are shared."""
 
 
-def adding(rows: int, width: int, ops: int, threads: int) -> tuple[OpProgram, NDArray[np.float32]]:
+HERE = min(os.sched_getaffinity(0))
+
+
+def adding(rows: int, width: int, ops: int, threads: int | _native.ThreadPool) -> tuple[OpProgram, NDArray[np.float32]]:
     """A chain of ``ops`` additions, each of which needs the one before to be done, and what it must give."""
     values = np.arange(rows * width, dtype=np.float32).reshape(rows, width) % 97
     program = OpProgram(rows, ISAS[0], threads)
@@ -49,6 +54,41 @@ def test_every_step_on_a_pool_gives_the_same(threads: int, rows: int, width: int
     program, expected = adding(rows, width, OPS, threads)
     for _ in range(10):
         np.testing.assert_array_equal(program.run(), expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_a_step_on_threads_in_places_of_their_own_gives_the_same(threads: int) -> None:
+    """With all of them on one CPU: whoever is late is not waited for unless it holds a task."""
+    pool = _native.ThreadPool([(HERE, False, False)] * threads)
+    program, expected = adding(5, SHARED, OPS, pool)
+    for _ in range(10):
+        np.testing.assert_array_equal(program.run(), expected)
+    times = program.native.time_ops(list(range(5)), [(program.cache(), 5)], [0])
+    assert len(times) == OPS + 2
+    assert program.native.first_non_finite(list(range(5)), [(program.cache(), 5)], [0]) == ""
+
+
+@pytest.mark.parametrize("pool", [1, 2, [HERE], [HERE, HERE]])
+def test_a_signal_ends_a_step(pool: int | list[int]) -> None:
+    """Ctrl-C does not wait for a long prompt, also when the caller takes no part in it."""
+    native_pool = _native.ThreadPool(pool if isinstance(pool, int) else [(cpu, False, False) for cpu in pool])
+    program, _ = adding(512, SHARED, 4000, native_pool)  # a second or so
+
+    class Rung(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        cache = program.cache()
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(Rung):
+            program.run(cache=cache)
+        assert cache.length == 0, "the step went on to its end"
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
@@ -81,8 +121,9 @@ def test_programs_share_a_pool() -> None:
 
 
 def test_a_pool_has_at_least_one_thread() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        _native.ThreadPool(0)
+    for nothing in (0, []):
+        with pytest.raises(ValueError, match="at least one"):
+            _native.ThreadPool(nothing)
     with pytest.raises(TypeError):
         _native.ThreadPool(-1)
 
