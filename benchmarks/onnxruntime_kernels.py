@@ -2,8 +2,9 @@
 
 python benchmarks/onnxruntime_kernels.py FOLDER [--threads 1 2] [--rounds 5] [--output results.json]
 
-Every figure comes from a fresh process of its own, in turns. The error is that of the logits behind a prompt, relative
-to their root mean square, from those of the same file at accuracy level 1: stock ONNX Runtime on fp32 activations.
+Models are those of make_onnx_models.sh. Every figure comes from a fresh process of its own, in turns. The error is that
+of the logits behind a prompt, relative to their root mean square, from those of the same file at accuracy level 1: fp32
+activations.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 CONTENDERS = ("stock", "nybble")
+FIGURES = ("prefill", "decode")
+KEY = ("model", "threads", "prompt", "generated")
 
 
 def session_for(contender: str, model: Path, threads: int) -> Any:
@@ -109,8 +113,8 @@ def error(logits: list[float], exact: list[float]) -> float:
     return float(np.abs(np.subtract(logits, exact)).mean() / np.sqrt(np.square(exact).mean()))
 
 
-def compare(model: Path, threads: list[int], rounds: int, prompt: int, generated: int) -> list[dict[str, Any]]:
-    """A row for each number of threads, with all that was measured in it."""
+def errors(model: Path, prompt: int) -> dict[str, float]:
+    """The error of each contender's logits behind the prompt."""
     from nybble.formats.onnx_accuracy_level import patch_accuracy_level
 
     exact_model = model.with_name("accuracy_level_1.onnx")  # its external data lies beside
@@ -119,27 +123,34 @@ def compare(model: Path, threads: list[int], rounds: int, prompt: int, generated
         exact = in_a_process("exact", exact_model, 2, prompt, 1)["logits"]
     finally:
         exact_model.unlink()
-    rows = []
-    for count in threads:
-        runs: dict[str, list[dict[str, Any]]] = {contender: [] for contender in CONTENDERS}
-        for _ in range(rounds):
-            for contender in CONTENDERS:
-                runs[contender].append(in_a_process(contender, model, count, prompt, generated))
-        row: dict[str, Any] = {"model": model.parent.name, "threads": count, "prompt": prompt, "generated": generated}
-        for contender, measured in runs.items():
-            row["onnxruntime"] = measured[0]["onnxruntime"]
-            row[contender] = {
-                "prefill": [round(run["prefill"], 2) for run in measured],
-                "decode": [round(run["decode"], 2) for run in measured],
-                "error": round(error(measured[0]["logits"], exact), 6),
-            }
-        for figure in ("prefill", "decode"):
-            ours, theirs = (statistics.median(row[contender][figure]) for contender in ("nybble", "stock"))
-            row[f"{figure}_ratio"] = round(ours / theirs, 3)
-            print(f"{row['model']} T={count} {figure}: {theirs:.1f} -> {ours:.1f} tok/s, {ours / theirs:.2f} x")
-        print(f"  error: stock {row['stock']['error']:.4f}, nybble {row['nybble']['error']:.4f}", flush=True)
-        rows.append(row)
-    return rows
+    found = {contender: in_a_process(contender, model, 2, prompt, 1)["logits"] for contender in CONTENDERS}
+    return {contender: round(error(logits, exact), 6) for contender, logits in found.items()}
+
+
+def add_round(row: dict[str, Any], model: Path) -> None:
+    """Measure both contenders once more, in turn, and add it to ``row``."""
+    for contender in CONTENDERS:
+        run = in_a_process(contender, model, row["threads"], row["prompt"], row["generated"])
+        if row.setdefault("onnxruntime", run["onnxruntime"]) != run["onnxruntime"]:
+            raise SystemExit(f"ONNX Runtime is {run['onnxruntime']}, the rounds before were with {row['onnxruntime']}")
+        for figure in FIGURES:
+            row[contender].setdefault(figure, []).append(round(run[figure], 2))
+    for figure in FIGURES:
+        ours, theirs = (statistics.median(row[contender][figure]) for contender in ("nybble", "stock"))
+        row[f"{figure}_ratio"] = round(ours / theirs, 3)
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row for people."""
+    stock, ours = row["stock"], row["nybble"]
+    figures = (
+        f"{figure} {statistics.median(stock[figure]):.1f} -> {statistics.median(ours[figure]):.1f} tok/s, "
+        f"{row[f'{figure}_ratio']:.2f} x"
+        for figure in FIGURES
+    )
+    rounds = len(stock["prefill"])
+    about = f"{row['model']} T={row['threads']}, {rounds} rounds: {'; '.join(figures)}"
+    return f"{about}; error {stock['error']:.4f} and {ours['error']:.4f}"
 
 
 def main() -> None:
@@ -150,11 +161,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--generated", type=int, default=64)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="JSON; rounds are added to those that are there")
     chosen = parser.parse_args()
-    rows = []
+    from nybble.bench.provenance import provenance
+
+    rows = json.loads(chosen.output.read_text("utf-8")) if chosen.output and chosen.output.exists() else []
+    by_key = {tuple(row[name] for name in KEY): row for row in rows}
     for folder in chosen.folders:
-        rows += compare(folder / "model.onnx", chosen.threads, chosen.rounds, chosen.prompt, chosen.generated)
+        for count in chosen.threads:
+            key = (folder.name, count, chosen.prompt, chosen.generated)
+            if key not in by_key:
+                of_model = next((row for row in rows if row["model"] == folder.name), None)
+                found = {name: of_model[name]["error"] for name in CONTENDERS} if of_model else None
+                found = found or errors(folder / "model.onnx", chosen.prompt)
+                by_key[key] = dict(zip(KEY, key, strict=True)) | asdict(provenance())
+                by_key[key] |= {name: {"error": found[name]} for name in CONTENDERS}
+                rows.append(by_key[key])
+            for _ in range(chosen.rounds):
+                add_round(by_key[key], folder / "model.onnx")
+            print(told(by_key[key]), flush=True)
     if chosen.output:
         chosen.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Makes the models that onnxruntime_kernels.py and onnx_accuracy.py measure, with ONNX Runtime GenAI's model builder.
+# make_onnx_models.sh MODELS PYTHON: where to; a Python with torch, transformers, accelerate, gguf, onnx, onnx_ir and
+# onnxruntime-genai. Makes MODELS/smollm2 (the default model's weights) and MODELS/qwen2.5-0.5b-block{32,128} (its shape
+# with random weights: speed does not depend on them).
+set -euo pipefail
+models=$(realpath -m "$1")
+python=$(realpath -s "$2")  # not its target: that would leave the environment
+mkdir -p "$models"
+gguf=$(nybble models fetch smollm2-135m)
+"$python" - "$gguf" "$models" << 'PYTHON'
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+source, models = map(Path, sys.argv[1:])
+model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+model.config.dtype = torch.float32
+model.hf_quantizer, model.is_quantized, model.quantization_method = None, False, None
+if hasattr(model.config, "quantization_config"):
+    del model.config.quantization_config
+tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+shape = Qwen2Config(
+    hidden_size=896,
+    intermediate_size=4864,
+    num_hidden_layers=24,
+    num_attention_heads=14,
+    num_key_value_heads=2,
+    vocab_size=151936,
+    max_position_embeddings=32768,
+    rope_theta=1e6,
+    tie_word_embeddings=True,
+)
+for name, one in (("smollm2", model), ("qwen2.5-0.5b", Qwen2ForCausalLM(shape).to(torch.bfloat16))):
+    one.save_pretrained(models / "transformers" / name)
+    tokenizer.save_pretrained(models / "transformers" / name)
+PYTHON
+build() {  # NAME OUT BLOCK
+  "$python" -m onnxruntime_genai.models.builder -i "$models/transformers/$1" -o "$models/$2" -p int4 -e cpu \
+    -c "$models/cache" --extra_options "block_size=$3" accuracy_level=4
+}
+build smollm2 smollm2 32
+build qwen2.5-0.5b qwen2.5-0.5b-block32 32
+build qwen2.5-0.5b qwen2.5-0.5b-block128 128
