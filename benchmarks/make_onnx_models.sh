@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes the models that onnxruntime_kernels.py and onnx_accuracy.py measure, with ONNX Runtime GenAI's model builder.
-# make_onnx_models.sh MODELS PYTHON: where to; a Python with torch, transformers, accelerate, gguf, onnx, onnx_ir and
-# onnxruntime-genai. Makes MODELS/smollm2 (the default model's weights) and MODELS/qwen2.5-0.5b-block{32,128} (its shape
-# with random weights: speed does not depend on them).
+# Makes the models that onnxruntime_kernels.py, onnx_accuracy.py and onnx_walkthrough.py run, with the model builder of
+# ONNX Runtime GenAI. make_onnx_models.sh MODELS PYTHON: where to; a Python with torch, transformers, accelerate, gguf,
+# onnx, onnx_ir and onnxruntime-genai. Makes MODELS/transformers/smollm2 and MODELS/smollm2 (the default model's weights), the same without
+# accuracy_level in MODELS/smollm2-level0, and MODELS/qwen2.5-0.5b-block{32,128} (a shape with random weights: speed does
+# not depend on them).
 set -euo pipefail
 models=$(realpath -m "$1")
 python=$(realpath -s "$2")  # not its target: that would leave the environment
@@ -37,10 +38,11 @@ for name, one in (("smollm2", model), ("qwen2.5-0.5b", Qwen2ForCausalLM(shape).t
     one.save_pretrained(models / "transformers" / name)
     tokenizer.save_pretrained(models / "transformers" / name)
 PYTHON
-build() {  # NAME OUT BLOCK
+build() {  # NAME OUT BLOCK LEVEL
   "$python" -m onnxruntime_genai.models.builder -i "$models/transformers/$1" -o "$models/$2" -p int4 -e cpu \
-    -c "$models/cache" --extra_options "block_size=$3" accuracy_level=4
+    -c "$models/cache" --extra_options "block_size=$3" "accuracy_level=$4"
 }
-build smollm2 smollm2 32
-build qwen2.5-0.5b qwen2.5-0.5b-block32 32
-build qwen2.5-0.5b qwen2.5-0.5b-block128 128
+build smollm2 smollm2 32 4
+build smollm2 smollm2-level0 32 0
+build qwen2.5-0.5b qwen2.5-0.5b-block32 32 4
+build qwen2.5-0.5b qwen2.5-0.5b-block128 128 4

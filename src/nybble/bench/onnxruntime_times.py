@@ -16,6 +16,7 @@ from ..errors import BenchmarkFailed
 from ..formats.onnx import open_onnx
 from ..formats.onnx_accuracy_level import INT8_LEVEL, PATCH_COMMAND
 from ..formats.onnx_model import OnnxModel, OnnxNode
+from ..models.onnx.recognise import head_features
 from .step_times import CONTEXT, DECODE_REPEATS, PREFILL, PREFILL_REPEATS, OpTime, StepTimes, as_kinds
 
 FEWEST_TOKENS = 64
@@ -35,6 +36,7 @@ def measure_onnxruntime(path: Path, threads: int, ceilings: Mapping[str, float])
     except ImportError as error:
         raise BenchmarkFailed("there is no ONNX Runtime in this Python; pip install onnxruntime") from error
     model = open_onnx(path)
+    features = head_features(model)
     with tempfile.TemporaryDirectory(prefix="nybble-profile-") as folder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -43,7 +45,7 @@ def measure_onnxruntime(path: Path, threads: int, ceilings: Mapping[str, float])
         options.profile_file_prefix = str(Path(folder) / "profile")
         try:
             session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-            walls = [_run(session, 1, DECODE_REPEATS), _run(session, PREFILL, PREFILL_REPEATS)]
+            walls = [_run(session, *step, features) for step in ((1, DECODE_REPEATS), (PREFILL, PREFILL_REPEATS))]
             events = json.loads(Path(session.end_profiling()).read_bytes())
         except BenchmarkFailed:
             raise
@@ -59,9 +61,9 @@ def measure_onnxruntime(path: Path, threads: int, ceilings: Mapping[str, float])
     return found
 
 
-def _run(session: Any, rows: int, repeats: int) -> list[float]:
+def _run(session: Any, rows: int, repeats: int, features: int | None) -> list[float]:
     """Seconds of each run of a step of ``rows`` tokens."""
-    feed = inputs_of_step(session.get_inputs(), rows)
+    feed = inputs_of_step(session.get_inputs(), rows, features)
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -70,9 +72,9 @@ def _run(session: Any, rows: int, repeats: int) -> list[float]:
     return seconds
 
 
-def inputs_of_step(inputs: Sequence[Any], rows: int) -> dict[str, np.ndarray[Any, Any]]:
+def inputs_of_step(inputs: Sequence[Any], rows: int, features: int | None) -> dict[str, np.ndarray[Any, Any]]:
     """What a decoder of the usual names and shapes is fed with for a step of ``rows`` tokens, behind
-    :data:`~nybble.bench.step_times.CONTEXT` others if it is one.
+    :data:`~nybble.bench.step_times.CONTEXT` others if it is one. ``features`` has a head whose cache leaves it open.
 
     Raises :class:`BenchmarkFailed` for an input of another name.
     """
@@ -88,8 +90,13 @@ def inputs_of_step(inputs: Sequence[Any], rows: int) -> dict[str, np.ndarray[Any
         elif given.name == "position_ids":
             feed[given.name] = np.arange(before, before + rows, dtype=dtype)[None]
         elif "past" in given.name and len(given.shape) == 4:
-            batch, heads, positions, features = given.shape
-            sizes = (1 if isinstance(batch, str) else batch, heads, before, features)
+            batch, heads, positions, width = given.shape
+            sizes = (
+                1 if isinstance(batch, str) else batch,
+                heads,
+                before,
+                features if isinstance(width, str) else width,
+            )
             if not isinstance(positions, str) or not all(isinstance(size, int) for size in sizes):
                 raise BenchmarkFailed(
                     f"the input {given.name} has shape {given.shape}; expected one cache of any length"

@@ -85,7 +85,7 @@ def recognise(model: OnnxModel, context_length: int | None) -> Graph:
 
 
 def _declare_inputs(walk: Walk) -> None:
-    head_dim = _head_dim(walk.model)
+    head_dim = head_features(walk.model)
     for value in walk.model.inputs:
         if value.name in walk.values:
             continue  # an initialiser, which files of before IR version 4 list here too
@@ -105,7 +105,7 @@ def _declare_inputs(walk: Walk) -> None:
             )
 
 
-def _head_dim(model: OnnxModel) -> int | None:
+def head_features(model: OnnxModel) -> int | None:
     """Features of a head, as the tables of the first rotation tell; inputs often leave it open."""
     places = {"GroupQueryAttention": (7,), "RotaryEmbedding": (1, 2)}
     for node in model.nodes:
