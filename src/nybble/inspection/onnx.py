@@ -203,12 +203,17 @@ class _Inspector:
         return (node for node in self.model.nodes if node.is_mat_mul_n_bits)
 
     def _about_levels(self) -> Iterator[Finding]:
+        """One for each level: what mends one node mends all."""
+        low: dict[str, list[OnnxNode]] = {}
         for node in self._quantised():
             level = _whole(node, "accuracy_level", 0)
             if level < INT8_LEVEL:
                 said = f"accuracy_level is {level}" if "accuracy_level" in node.attributes else "no accuracy_level"
-                reason = f"{said}: ONNX Runtime multiplies in fp32, several times slower than with int8 activations"
-                yield Finding("low accuracy_level", self._called(node), reason, PATCH_COMMAND)
+                low.setdefault(said, []).append(node)
+        for said, nodes in low.items():
+            others = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+            reason = f"{said}: ONNX Runtime multiplies in fp32, several times slower than with int8 activations"
+            yield Finding("low accuracy_level", f"{self._called(nodes[0])}{others}", reason, PATCH_COMMAND)
 
     def _about_blocks(self) -> Iterator[Finding]:
         for node in self._quantised():
