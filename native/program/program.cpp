@@ -74,7 +74,7 @@ void Program::prepare_memory(size_t rows, size_t outputs) {
     if (scratch_.empty()) {
         size_t needed = 0;
         for (const auto& op : ops_) needed = std::max(needed, op->scratch_bytes());
-        while (scratch_.size() < threads_->size()) scratch_.emplace_back(needed + kCacheLine, Pages::small);
+        while (scratch_.size() < threads_->size()) scratch_.emplace_back(needed + kCacheLine, Pages::huge);
     }
     if (rows == laid_out_rows_ && outputs == laid_out_outputs_) return;
     const size_t needed = activation_bytes(rows, outputs);
@@ -82,7 +82,7 @@ void Program::prepare_memory(size_t rows, size_t outputs) {
         // The old memory goes first, so that both are never held. When there is no new, nothing is laid out.
         laid_out_rows_ = laid_out_outputs_ = 0;
         activations_ = Memory();
-        activations_ = Memory(needed, Pages::small);
+        activations_ = Memory(needed, Pages::huge);
     }
     laid_out_rows_ = rows;
     laid_out_outputs_ = outputs;

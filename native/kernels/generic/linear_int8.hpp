@@ -73,6 +73,7 @@ class PackedCodes {
     static constexpr int parts = 8 / Bits;  // k groups that share a line
 
     explicit PackedCodes(const PanelBlocks& panel) : panel_(panel) {}
+    const PanelBlocks& panel() const { return panel_; }
     const uint8_t* codes(size_t block) const { return panel_.codes(block); }
     Floats steps(size_t block, size_t lane) const { return load_steps<Bits>(panel_.scales(block) + lane); }
     Floats offsets(size_t block, size_t lane) const { return load_half(panel_.scales(block) + kPanelChannels + lane); }
@@ -81,9 +82,6 @@ class PackedCodes {
         return load_code_group(from);
     }
     static Codes part(Codes line, int part) { return part_of<Bits>(line, part); }
-    Floats outlier_weights(const Outlier& outlier, size_t lane) {
-        return weights_of<Bits, Offsets>(panel_, outlier, lane);
-    }
 
   private:
     const PanelBlocks& panel_;
@@ -98,43 +96,24 @@ class SpreadCodes {
 
     static size_t bytes(const PackedMatrix& weights) {
         const size_t blocks = round_up(weights.blocks() * weights.format().block, kActivationGroup) / 16;
-        return sizeof(Columns) + blocks * kPanelChannels * (16 + 2 * sizeof(float));
+        return blocks * kPanelChannels * (16 + 2 * sizeof(float));
     }
     SpreadCodes(uint8_t* memory, const PanelBlocks& panel, size_t blocks, size_t block)
         : panel_(panel),
-          columns_(*reinterpret_cast<Columns*>(memory)),
-          codes_(memory + sizeof(Columns)),
+          codes_(memory),
           steps_(reinterpret_cast<float*>(codes_ + blocks * block * kPanelChannels)),
           offsets_(steps_ + blocks * kPanelChannels),
           block_bytes_(block * kPanelChannels) {
-        std::memset(columns_.blocks, 0xff, sizeof columns_.blocks);
         for (size_t b = 0; b < blocks; ++b) spread(b);
     }
+    const PanelBlocks& panel() const { return panel_; }
     const uint8_t* codes(size_t block) const { return codes_ + block * block_bytes_; }
     Floats steps(size_t block, size_t lane) const { return load(steps_ + block * kPanelChannels + lane); }
     Floats offsets(size_t block, size_t lane) const { return load(offsets_ + block * kPanelChannels + lane); }
     static Codes line(const uint8_t* from) { return load_code_group(from); }
     static Codes part(Codes line, int) { return line; }
-    Floats outlier_weights(const Outlier& outlier, size_t lane) {
-        const size_t column = outlier.place % kColumns;
-        float* weights = columns_.weights[column];
-        if (columns_.blocks[column] != outlier.block || columns_.places[column] != outlier.place) {
-            columns_.blocks[column] = outlier.block;
-            columns_.places[column] = outlier.place;
-            for (size_t at = 0; at < kPanelChannels; at += kLaneCount) {
-                store(weights + at, weights_of<Bits, Offsets>(panel_, outlier, at));
-            }
-        }
-        return load(weights + lane);
-    }
 
   private:
-    static constexpr size_t kColumns = 32;
-    struct Columns {
-        alignas(64) float weights[kColumns][kPanelChannels];
-        uint32_t blocks[kColumns], places[kColumns];
-    };
-
     void spread(size_t block) {
         const uint16_t* scales = panel_.scales(block);
         for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount, scales += kLaneCount) {
@@ -154,7 +133,6 @@ class SpreadCodes {
     }
 
     const PanelBlocks& panel_;
-    Columns& columns_;
     uint8_t* codes_;
     float *steps_, *offsets_;
     size_t block_bytes_;
@@ -180,10 +158,35 @@ inline void clear(Floats (&values)[Rows][Vectors]) {
     }
 }
 
+// The outliers of rows times their weights, then what all linears end with. Not inlined: it needs the registers that
+// multiply_tile takes for itself.
+template <int Bits, bool Offsets, int Vectors>
+[[gnu::noinline]] void finish_rows(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel,
+                                   size_t lane, size_t row, size_t rows, const float (*sums)[Vectors * kLaneCount]) {
+    const QuantisedRows& a = arguments.quantised;
+    for (const size_t end = row + rows; row < end; ++row, ++sums) {
+        Floats total[Vectors];
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) total[v] = load(*sums + v * kLaneCount);
+        const Outlier* outlier = a.outliers_of(row);
+        for (const Outlier* last = outlier + a.outlier_counts[row]; outlier != last; ++outlier) {
+            const Floats value = broadcast(outlier->value);
+#pragma GCC unroll 2
+            for (int v = 0; v < Vectors; ++v) {
+                total[v] =
+                    multiply_add(weights_of<Bits, Offsets>(panel, *outlier, lane + v * kLaneCount), value, total[v]);
+            }
+        }
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) store_outputs(arguments, row, channel + lane + v * kLaneCount, total[v]);
+    }
+}
+
 // A register tile of all groups: Rows rows of activations × Vectors × 16 channels, from lane `lane` of the panel.
 // All loops over rows, vectors and k groups are unrolled: the accumulators stay in registers.
 template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors, typename PanelCodes>
-inline void multiply_tile(const LinearArguments& arguments, PanelCodes& from, size_t channel, size_t lane, size_t row) {
+inline void multiply_tile(const LinearArguments& arguments, const PanelCodes& from, size_t channel, size_t lane,
+                          size_t row) {
     const QuantisedRows& a = arguments.quantised;
     const size_t runs = Block == kBlocksOf32 ? a.block / 32 : 1;
     const size_t blocks_of_group = kActivationGroup / a.block;
@@ -258,21 +261,13 @@ inline void multiply_tile(const LinearArguments& arguments, PanelCodes& from, si
             }
         }
     }
+    alignas(64) float finished[Rows][Vectors * kLaneCount];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
-        const Outlier* outlier = a.outliers_of(row + r);
-        for (const Outlier* end = outlier + a.outlier_counts[row + r]; outlier != end; ++outlier) {
-            const Floats value = broadcast(outlier->value);
 #pragma GCC unroll 2
-            for (int v = 0; v < Vectors; ++v) {
-                sums[r][v] = multiply_add(from.outlier_weights(*outlier, lane + v * kLaneCount), value, sums[r][v]);
-            }
-        }
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) {
-            store_outputs(arguments, row + r, channel + lane + v * kLaneCount, sums[r][v]);
-        }
+        for (int v = 0; v < Vectors; ++v) store(finished[r] + v * kLaneCount, sums[r][v]);
     }
+    finish_rows<Bits, Offsets, Vectors>(arguments, from.panel(), channel, lane, row, Rows, finished);
 }
 
 template <int Bits, bool Offsets, size_t Block>

@@ -91,7 +91,8 @@ inline Integers add(Integers a, Integers b) { return {_mm512_add_epi32(a.v, b.v)
 // Of each lane, the `Bits` bits from bit `first`.
 template <int Bits>
 inline Integers bits_from(Integers a, int first) {
-    return {_mm512_and_si512(_mm512_srlv_epi32(a.v, _mm512_set1_epi32(first)), _mm512_set1_epi32((1 << Bits) - 1))};
+    using Lanes [[gnu::vector_size(64)]] = uint32_t;  // whose shifts by 0 GCC drops
+    return {reinterpret_cast<__m512i>((reinterpret_cast<Lanes>(a.v) >> first) & ((1u << Bits) - 1))};
 }
 inline Floats to_floats(Integers a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Integers to_integers(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
