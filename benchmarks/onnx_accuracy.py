@@ -99,7 +99,10 @@ def measure(folder: Path) -> dict[str, Any]:
     """The comparison on one model."""
     checkpoint = open_checkpoint(folder)
     graph = build_graph(checkpoint)
-    models = {name: nybble.load(folder, accuracy=name, context_length=1024) for name in ("int8", "f32")}
+    models = {
+        name: nybble.load(folder, accuracy=name, kv=kv, context_length=1024)
+        for name, kv in (("int8", "fp16"), ("f32", "fp32"))
+    }
     sequences = [models["f32"].tokenize(text) for text in TEXTS]
     engines: dict[str, OnnxRuntime] = {}
     # External data are looked for beside the model, so the patched files lie there for a moment.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -80,6 +81,62 @@ def smollm2_results() -> str:
     return "\n".join((*lines, "", about))
 
 
+def walkthrough(*steps: str) -> str:
+    """Commands of benchmarks/onnx_walkthrough.py and what they printed; of steps taken apart, the decode step."""
+    made = results("onnx_walkthrough")["steps"]
+    parts = []
+    for step in steps:
+        shown = made[step]["output"]
+        if "a decode step" in shown:
+            shown = f"a decode step{shown.partition('a decode step')[2].partition(f'{chr(10)}a step of')[0]}"
+        lines = (f"$ {made[step]['command']}", shown, made[step]["remarks"])
+        parts.append("\n".join(line.rstrip() for line in "\n".join(filter(None, lines)).splitlines()).strip())
+    return "```\n" + "\n\n".join(parts) + "\n```"
+
+
+def onnxruntime_kernels() -> str:
+    """What benchmarks/onnxruntime_kernels.py measured."""
+    rows = results("onnxruntime_kernels")
+    lines = ["| | threads | | ONNX Runtime | with nybble's kernels | ratio |", "|---|--:|---|--:|--:|--:|"]
+    for row in rows:
+        for figure, shown in (("prefill", f"prompt of {row['prompt']} tokens"), ("decode", "generating")):
+            stock, ours = (statistics.median(row[name][figure]) for name in ("stock", "nybble"))
+            place = f"| {row['model']} | {row['threads']} | {shown} |"
+            lines.append(f"{place} {stock:.0f} tok/s | {ours:.0f} tok/s | {row[f'{figure}_ratio']:.2f} x |")
+    first = rows[0]
+    of_models = {row["model"]: (row["stock"]["error"], row["nybble"]["error"]) for row in rows}
+    errors = "; ".join(f"{model} {stock:.4f} and {ours:.4f}" for model, (stock, ours) in of_models.items())
+    about = (
+        f"ONNX Runtime {first['onnxruntime']}, {first['cpu']}, accuracy level 4, the same files; medians of "
+        f"{len(first['stock']['prefill'])} fresh processes each, interleaved, {first['measured_at'][:10]}. Mean error "
+        f"of the logits, relative to their RMS, stock and with nybble's kernels: {errors}. Made by "
+        "[`benchmarks/onnxruntime_kernels.py`](../benchmarks/onnxruntime_kernels.py)."
+    )
+    return "\n".join((*lines, "", about))
+
+
+def onnx_accuracy() -> str:
+    """What benchmarks/onnx_accuracy.py measured."""
+    lines = [
+        "| | | relative RMS error | largest, of the largest logit | KL divergence | greedy answers equal |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for model in results("onnx_accuracy")["models"]:
+        for name, found in model.items():
+            if isinstance(found, dict):
+                equal = [answer["first_difference"][name] is None for answer in model["greedy"]]
+                errors = " | ".join(
+                    f"{found[key]:.2g}" for key in ("relative_rms", "worst_relative_to_largest", "mean_kl")
+                )
+                lines.append(f"| {model['model']} | {name} | {errors} | {sum(equal)} of {len(equal)} |")
+    return "\n".join(lines)
+
+
+def results(name: str) -> Any:
+    """What a script of benchmarks/ printed, as it is kept."""
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
 def shapes() -> str:
     """The names that `nybble bench --shape` knows."""
     from nybble.bench.shapes import SHAPES
@@ -128,6 +185,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "smollm2": smollm2_results,
     "shapes": shapes,
     "instruction counts": instruction_counts,
+    "onnx convert": lambda: walkthrough("run", "convert", "inspect"),
+    "onnx exported": lambda: walkthrough("inspect exported"),
+    "onnx before": lambda: walkthrough("explain before"),
+    "onnx after": lambda: walkthrough("patch", "explain after"),
+    "onnx nybble": lambda: walkthrough("explain nybble"),
+    "onnx kernels": onnxruntime_kernels,
+    "onnx accuracy": onnx_accuracy,
 }
 
 

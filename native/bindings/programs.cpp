@@ -42,9 +42,10 @@ std::vector<double> checked(std::vector<double> inverse_frequencies, size_t head
 }
 
 KVBlock kv_block(const std::string& type, size_t head_dim) {
+    if (type == "fp32") return {KVType::fp32, head_dim};
     if (type == "fp16") return {KVType::fp16, head_dim};
     if (type == "bf16") return {KVType::bf16, head_dim};
-    require(type == "int8", "a KV cache is fp16, bf16 or int8");
+    require(type == "int8", "a KV cache is fp32, fp16, bf16 or int8");
     require(head_dim <= kLargestHeadOfCodes, "an int8 KV cache has heads of at most 512 features");
     return {KVType::int8, head_dim};
 }
@@ -95,6 +96,8 @@ class PyProgram {
         const LinearEntry& entry = kernel_named(kernel);
         require(entry.weights == weights->format().type, "kernel does not read these weights");
         const size_t block = program_.slots()[at(input).slot].block;
+        require(entry.activations == Activations::f32 || !weights->format().wide_scales,
+                "kernels with int8 activations read fp16 scales");
         require(entry.activations == Activations::int8 ? block == weights->format().block : block == 0,
                 "kernel does not read these activations");
         require(at(input).width == weights->k() && at(output).width == weights->n() && is_f32(output) &&

@@ -9,9 +9,10 @@ using namespace nanobind::literals;
 namespace nybble {
 namespace {
 
-StorageType storage_named(const std::string& name) {
-    const std::optional<StorageType> type = find_storage_type(name);
+StorageType storage_named(const std::string& name, bool wide_scales = false) {
+    std::optional<StorageType> type = find_storage_type(name);
     require(type.has_value(), "unknown storage type");
+    type->packed.wide_scales = wide_scales;
     return *type;
 }
 
@@ -28,17 +29,17 @@ bool fit(const StorageType& type, const std::vector<StoredArray>& arrays, size_t
 }
 
 // Tensors stacked along N, each the arrays that store it, packed at `offset` of `memory`. Also the (part, row) of a
-// scale that is not finite in fp16.
+// scale that is not finite.
 using PackResult = std::pair<std::shared_ptr<PackedMatrix>, std::optional<std::pair<size_t, size_t>>>;
 PackResult pack(const WeightMemory& memory, size_t offset,
                 const std::vector<std::pair<std::string, std::vector<StoredArray>>>& parts, size_t k,
-                ThreadPool& threads) {
+                ThreadPool& threads, bool wide_scales) {
     require(!parts.empty() && k > 0, "nothing to pack");
-    const PackedFormat format = storage_named(parts[0].first).packed;
+    const PackedFormat format = storage_named(parts[0].first, wide_scales).packed;
     size_t n = 0;
     std::vector<StorageType> types;
     for (const auto& [name, arrays] : parts) {
-        const StorageType& type = types.emplace_back(storage_named(name));
+        const StorageType& type = types.emplace_back(storage_named(name, wide_scales));
         require(type.packed == format, "stacked tensors must have one packed format");
         require(type.elements % 16 == 0 || type.elements >= k || !type.is_separate(), "a block is no multiple of 16");
         require(fit(type, arrays, k), "row bytes do not match k");
@@ -62,9 +63,9 @@ PackResult pack(const WeightMemory& memory, size_t offset,
 
 // What pack() left at `offset`, or a file that was read there.
 std::shared_ptr<PackedMatrix> packed_view(const WeightMemory& memory, size_t offset, const std::string& storage,
-                                          size_t n, size_t k) {
+                                          size_t n, size_t k, bool wide_scales) {
     require(n > 0 && k > 0, "an empty matrix");
-    const PackedFormat format = storage_named(storage).packed;
+    const PackedFormat format = storage_named(storage, wide_scales).packed;
     const size_t bytes = format.matrix_bytes(n, k), available = memory.memory->bytes();
     require(offset % kCacheLine == 0 && offset <= available && bytes <= available - offset, "weight memory too small");
     return std::make_shared<PackedMatrix>(format, n, k, memory.memory->data() + offset, memory.memory);
@@ -89,10 +90,12 @@ void bind_weights(nb::module_& m) {
         "storage"_a, "What a storage type is packed as: (weights, block, has offsets).");
     m.def(
         "packed_bytes",
-        [](const std::string& storage, size_t n, size_t k) { return storage_named(storage).packed.matrix_bytes(n, k); },
-        "storage"_a, "n"_a, "k"_a, "Bytes of the packed form of an (n, k) tensor.");
-    m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a);
-    m.def("packed_view", &packed_view, "memory"_a, "offset"_a, "storage"_a, "n"_a, "k"_a,
+        [](const std::string& storage, size_t n, size_t k, bool wide_scales) {
+            return storage_named(storage, wide_scales).packed.matrix_bytes(n, k);
+        },
+        "storage"_a, "n"_a, "k"_a, "wide_scales"_a = false, "Bytes of the packed form of an (n, k) tensor.");
+    m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a, "wide_scales"_a = false);
+    m.def("packed_view", &packed_view, "memory"_a, "offset"_a, "storage"_a, "n"_a, "k"_a, "wide_scales"_a = false,
           "The matrix of n x k weights of that storage type that lies packed at `offset`.");
     nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);
     nb::class_<PackedMatrix>(m, "PackedMatrix")

@@ -8,6 +8,21 @@
 #include "base/half.hpp"
 
 namespace nybble {
+namespace {
+
+// A scale or an offset.
+float read_number(const PackedFormat& format, const uint8_t* from) {
+    if (format.wide_scales) {
+        float number;
+        std::memcpy(&number, from, sizeof number);
+        return number;
+    }
+    uint16_t bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return half_to_float(bits);
+}
+
+}  // namespace
 
 const char* name_of(WeightType type) {
     switch (type) {
@@ -37,7 +52,7 @@ size_t PackedFormat::code_bytes() const { return block * kPanelChannels * bits_o
 
 size_t PackedFormat::block_bytes() const {
     if (!is_quantised(type)) return code_bytes();
-    return code_bytes() + (has_offsets ? 2 : 1) * kPanelChannels * sizeof(uint16_t);
+    return code_bytes() + (has_offsets ? 2 : 1) * kPanelChannels * scale_bytes();
 }
 
 size_t PackedFormat::matrix_bytes(size_t n, size_t k) const {
@@ -83,21 +98,18 @@ void PackedMatrix::decode_row(size_t channel, float* out) const {
     const auto zero_point = static_cast<float>(1 << (bits_per_code - 1));
     const int mask = (1 << bits_per_code) - 1;
     for (size_t begin = 0; begin < k_; begin += format_.block, block += block_bytes_) {
-        uint16_t bits;
-        std::memcpy(&bits, block + format_.code_bytes() + lane * 2, 2);
-        const float scale = half_to_float(bits);
-        float offset = -zero_point * scale;  // exact: an fp16 times a power of two
-        if (format_.has_offsets) {
-            std::memcpy(&bits, block + format_.code_bytes() + (kPanelChannels + lane) * 2, 2);
-            offset = half_to_float(bits);
-        }
+        const uint8_t* numbers = block + format_.code_bytes() + lane * format_.scale_bytes();
+        const float scale = read_number(format_, numbers);
+        float offset = -zero_point * scale;  // exact: times a power of two
+        if (format_.has_offsets) offset = read_number(format_, numbers + kPanelChannels * format_.scale_bytes());
         const size_t count = std::min(format_.block, k_ - begin);
         for (size_t group = 0; group < count; group += kGroupCodes) {
             const CodePlace place = place_of_code(format_.type, lane, group);
             const size_t end = std::min(group + kGroupCodes, count);
             for (size_t i = group; i < end; ++i) {
                 const auto code = static_cast<float>((block[place.byte + i - group] >> place.shift) & mask);
-                out[begin + i] = scale * code + offset;
+                // Exact in double, then rounded once, as a fused multiply-add does it.
+                out[begin + i] = static_cast<float>(static_cast<double>(scale) * code + offset);
             }
         }
     }

@@ -2,6 +2,7 @@
 //
 // A panel holds 32 output channels and the whole of K; a thread streams panels one after another. Within a panel, per
 // block of K: the codes, then 32 fp16 scales, then (with offsets) 32 fp16 offsets, so that there is one stream to read.
+// Scales and offsets may be fp32 instead ("wide"), for linears on fp32 activations.
 //   weight = scale · (code − 2^(bits−1))        without offsets
 //   weight = scale · code + offset              with offsets
 // Codes lie as vector units want them: for 4 successive k ("k group"), two lines of 64 bytes (16 channels × 4 k) each.
@@ -35,7 +36,10 @@ struct PackedFormat {
     WeightType type;
     size_t block;  // elements along K that share a scale; 1 for floats
     bool has_offsets;
+    bool wide_scales = false;
 
+    // Bytes of a scale or an offset.
+    size_t scale_bytes() const { return wide_scales ? sizeof(float) : sizeof(uint16_t); }
     // Bytes of one block of a panel (one k for floats).
     size_t block_bytes() const;
     size_t code_bytes() const;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
+#include "base/half.hpp"
 #include "threads/shared_work.hpp"
 
 namespace nybble {
@@ -15,9 +17,20 @@ uint32_t four_codes(const uint8_t* codes) {
     return four;
 }
 
+// A scale or offset; false: it is not finite there.
+bool store_number(const PackedFormat& format, float number, uint8_t* to) {
+    if (format.wide_scales) {
+        std::memcpy(to, &number, sizeof number);
+        return std::isfinite(number);
+    }
+    const uint16_t half = float_to_half(number);
+    std::memcpy(to, &half, sizeof half);
+    return is_finite_half(half);
+}
+
 // Codes go four k at a time to where place_of_code() says; 4-bit ones share their bytes with those
-// four k later, 2-bit ones with those 4, 8 and 12 k later.
-void store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const DecodedBlock& decoded) {
+// four k later, 2-bit ones with those 4, 8 and 12 k later. False: a scale or offset is not finite.
+bool store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const DecodedBlock& decoded) {
     const PackedFormat& format = matrix.format();
     const size_t bits = bits_of(format.type), groups_per_line = 8 / bits;
     uint8_t* to = block + place_of_code(format.type, lane, 0).byte;
@@ -28,10 +41,12 @@ void store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const Decode
         }
         std::memcpy(to, &line, sizeof line);
     }
-    std::memcpy(block + format.code_bytes() + lane * 2, &decoded.scale, 2);
+    uint8_t* numbers = block + format.code_bytes() + lane * format.scale_bytes();
+    bool finite = store_number(format, decoded.scale, numbers);
     if (format.has_offsets) {
-        std::memcpy(block + format.code_bytes() + (kPanelChannels + lane) * 2, &decoded.offset, 2);
+        finite &= store_number(format, decoded.offset, numbers + kPanelChannels * format.scale_bytes());
     }
+    return finite;
 }
 
 bool pack_quantised_row(PackedMatrix& matrix, size_t channel, const StorageType& type, const StoredRow& stored) {
@@ -39,10 +54,10 @@ bool pack_quantised_row(PackedMatrix& matrix, size_t channel, const StorageType&
     for (size_t block = 0; block < matrix.blocks(); ++block) {
         DecodedBlock decoded;
         const size_t end = matrix.k() - block * matrix.format().block;
-        if (!type.decode(type, stored, block, end, decoded)) return false;
+        type.decode(type, stored, block, end, decoded);
         // What a file has behind K is padding of any value.
         if (end < matrix.format().block) std::memset(decoded.codes + end, 0, matrix.format().block - end);
-        store_block(matrix, panel + block * matrix.block_bytes(), channel % kPanelChannels, decoded);
+        if (!store_block(matrix, panel + block * matrix.block_bytes(), channel % kPanelChannels, decoded)) return false;
     }
     return true;
 }

@@ -27,19 +27,20 @@ uint8_t read_code(const uint8_t* from, size_t index) {
 }
 
 template <size_t Bits>
-bool decode_separate(const StorageType& type, const StoredRow& row, size_t index, size_t left, DecodedBlock& out) {
+void decode_separate(const StorageType& type, const StoredRow& row, size_t index, size_t left, DecodedBlock& out) {
     const size_t begin = index * type.packed.block, stored_block = begin / type.elements;
     const size_t count = std::min(left, type.packed.block);
     for (size_t i = 0; i < count; ++i) out.codes[i] = read_code<Bits>(row.data, begin + i);
-    out.scale = float_to_half(read_float(type.scales, row.scales, stored_block));
+    out.scale = read_float(type.scales, row.scales, stored_block);
+    // Offsets go with the scale as it is kept.
+    if (!type.packed.wide_scales) out.scale = half_to_float(float_to_half(out.scale));
     out.offset = 0;
     if (type.zero_points != ZeroPoints::absent) {
         const float zero_point = type.zero_points == ZeroPoints::packed
                                      ? static_cast<float>(read_code<Bits>(row.zero_points, stored_block))
                                      : read_float(type.scales, row.zero_points, stored_block);
-        out.offset = float_to_half(-(half_to_float(out.scale) * zero_point));
+        out.offset = -(out.scale * zero_point);
     }
-    return is_finite_half(out.scale) && is_finite_half(out.offset);
 }
 
 // The largest block that kernels know and that divides a stored one. One that is no multiple of 16 is a whole row.

@@ -8,29 +8,27 @@
 namespace nybble {
 namespace {
 
-uint16_t read16(const uint8_t* from) {
-    uint16_t value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
+float read_half(const uint8_t* from) {
+    uint16_t bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return half_to_float(bits);
 }
 
-bool decode_q4_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
-    out.scale = read16(stored);
+void decode_q4_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
+    out.scale = read_half(stored);
     for (int i = 0; i < 16; ++i) {
         out.codes[i] = stored[2 + i] & 15;
         out.codes[i + 16] = stored[2 + i] >> 4;
     }
-    return is_finite_half(out.scale);
 }
 
-bool decode_q4_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
-    out.scale = read16(stored);
-    out.offset = read16(stored + 2);
+void decode_q4_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
+    out.scale = read_half(stored);
+    out.offset = read_half(stored + 2);
     for (int i = 0; i < 16; ++i) {
         out.codes[i] = stored[4 + i] & 15;
         out.codes[i + 16] = stored[4 + i] >> 4;
     }
-    return is_finite_half(out.scale) && is_finite_half(out.offset);
 }
 
 // The fifth bit of element i is bit i of a 32-bit mask.
@@ -43,28 +41,25 @@ void decode_five_bits(const uint8_t* mask_bytes, const uint8_t* nibbles, uint8_t
     }
 }
 
-bool decode_q5_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
-    out.scale = read16(stored);
+void decode_q5_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
+    out.scale = read_half(stored);
     decode_five_bits(stored + 2, stored + 6, 128 - 16, out.codes);
-    return is_finite_half(out.scale);
 }
 
-bool decode_q5_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
-    out.scale = read16(stored);
-    out.offset = read16(stored + 2);
+void decode_q5_1(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
+    out.scale = read_half(stored);
+    out.offset = read_half(stored + 2);
     decode_five_bits(stored + 4, stored + 8, 0, out.codes);
-    return is_finite_half(out.scale) && is_finite_half(out.offset);
 }
 
-bool decode_q8_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
-    out.scale = read16(stored);
+void decode_q8_0(const uint8_t* stored, size_t, size_t, DecodedBlock& out) {
+    out.scale = read_half(stored);
     for (int i = 0; i < 32; ++i) out.codes[i] = static_cast<uint8_t>(stored[2 + i] ^ 0x80);
-    return is_finite_half(out.scale);
 }
 
 // Q4_K and Q5_K keep eight 6-bit scales and minima in 12 bytes: the first four pairs in the low six bits of bytes 0-7,
 // the last four in nibbles of bytes 8-11 with their two high bits in the high bits of bytes 0-7.
-bool decode_six_bit_scales(const uint8_t* stored, size_t index, DecodedBlock& out) {
+void decode_six_bit_scales(const uint8_t* stored, size_t index, DecodedBlock& out) {
     const uint8_t* packed = stored + 4;
     uint8_t scale, minimum;
     if (index < 4) {
@@ -74,30 +69,29 @@ bool decode_six_bit_scales(const uint8_t* stored, size_t index, DecodedBlock& ou
         scale = static_cast<uint8_t>((packed[index + 4] & 15) | ((packed[index - 4] >> 6) << 4));
         minimum = static_cast<uint8_t>((packed[index + 4] >> 4) | ((packed[index] >> 6) << 4));
     }
-    out.scale = float_to_half(half_to_float(read16(stored)) * static_cast<float>(scale));
-    out.offset = float_to_half(-half_to_float(read16(stored + 2)) * static_cast<float>(minimum));
-    return is_finite_half(out.scale) && is_finite_half(out.offset);
+    out.scale = read_half(stored) * static_cast<float>(scale);
+    out.offset = -read_half(stored + 2) * static_cast<float>(minimum);
 }
 
-bool decode_q4_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
+void decode_q4_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
     const uint8_t* nibbles = stored + 16 + index / 2 * 32;
     const int shift = index % 2 == 0 ? 0 : 4;
     for (int i = 0; i < 32; ++i) out.codes[i] = (nibbles[i] >> shift) & 15;
-    return decode_six_bit_scales(stored, index, out);
+    decode_six_bit_scales(stored, index, out);
 }
 
-bool decode_q5_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
+void decode_q5_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
     const uint8_t* fifth_bits = stored + 16;
     const uint8_t* nibbles = stored + 48 + index / 2 * 32;
     const int shift = index % 2 == 0 ? 0 : 4;
     for (int i = 0; i < 32; ++i) {
         out.codes[i] = static_cast<uint8_t>(((nibbles[i] >> shift) & 15) + ((fifth_bits[i] >> index) & 1) * 16);
     }
-    return decode_six_bit_scales(stored, index, out);
+    decode_six_bit_scales(stored, index, out);
 }
 
 // 256 elements as two halves of 128: low nibbles in ql, two high bits in qh, sixteen int8 scales, one fp16.
-bool decode_q6_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
+void decode_q6_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out) {
     const uint8_t* low = stored + index / 8 * 64;
     const uint8_t* high = stored + 128 + index / 8 * 32;
     const size_t quarter = index % 8 / 2;  // which 32 of the half's 128
@@ -110,28 +104,26 @@ bool decode_q6_k(const uint8_t* stored, size_t index, size_t, DecodedBlock& out)
         out.codes[i] = static_cast<uint8_t>(low_bits + high_bits * 16 - 32 + 128);
     }
     const auto scale = static_cast<int8_t>(stored[192 + index]);
-    out.scale = float_to_half(half_to_float(read16(stored + 208)) * static_cast<float>(scale));
-    return is_finite_half(out.scale);
+    out.scale = read_half(stored + 208) * static_cast<float>(scale);
 }
 
 // Scale, offset if there is one, then the codes: of those that share a byte the earlier in the lower bits.
 template <size_t Bits, bool HasOffset>
-bool decode_plain(const uint8_t* stored, size_t, size_t block, DecodedBlock& out) {
-    out.scale = read16(stored);
-    out.offset = HasOffset ? read16(stored + 2) : uint16_t{0};
+void decode_plain(const uint8_t* stored, size_t, size_t block, DecodedBlock& out) {
+    out.scale = read_half(stored);
+    out.offset = HasOffset ? read_half(stored + 2) : 0.0f;
     const uint8_t* codes = stored + (HasOffset ? 4 : 2);
     for (size_t i = 0; i < block; ++i) {
         constexpr size_t per_byte = 8 / Bits;
         out.codes[i] = static_cast<uint8_t>((codes[i / per_byte] >> (i % per_byte * Bits)) & ((1 << Bits) - 1));
     }
-    return is_finite_half(out.scale) && is_finite_half(out.offset);
 }
 
 // A decoder of one stored block as that of the row it lies in.
 template <auto Decode>
-bool within_row(const StorageType& type, const StoredRow& row, size_t index, size_t, DecodedBlock& out) {
+void within_row(const StorageType& type, const StoredRow& row, size_t index, size_t, DecodedBlock& out) {
     const size_t block = type.packed.block, packed_per_stored = type.elements / block;
-    return Decode(row.data + index / packed_per_stored * type.bytes, index % packed_per_stored, block, out);
+    Decode(row.data + index / packed_per_stored * type.bytes, index % packed_per_stored, block, out);
 }
 
 constexpr PackedFormat kSymmetric4{WeightType::w4, 32, false};

@@ -12,11 +12,11 @@ namespace nybble {
 
 inline constexpr size_t kLargestBlock = 256;
 
-// One packed block along K: codes with a scale and (if the format has them) an offset, both fp16.
+// One packed block along K: codes with a scale and (if the format has them) an offset, before they are rounded.
 struct DecodedBlock {
     uint8_t codes[kLargestBlock];
-    uint16_t scale;
-    uint16_t offset;
+    float scale;
+    float offset;
 };
 
 // A row of a stored tensor: blocks that hold everything, or codes, with scales and perhaps zero points apart.
@@ -37,9 +37,8 @@ struct StorageType {
     size_t elements;      // per stored block
     size_t bytes;         // per stored block; 0 where scales lie apart
     PackedFormat packed;  // what it becomes
-    // Decode packed block `index` of a row, which has `left` elements from there on; null for floats. False: a scale or
-    // offset is not finite in fp16.
-    bool (*decode)(const StorageType&, const StoredRow&, size_t index, size_t left, DecodedBlock& out);
+    // Decode packed block `index` of a row, which has `left` elements from there on; null for floats.
+    void (*decode)(const StorageType&, const StoredRow&, size_t index, size_t left, DecodedBlock& out);
     // Where scales lie apart:
     WeightType scales = WeightType::f16;
     ZeroPoints zero_points = ZeroPoints::absent;

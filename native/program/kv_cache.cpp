@@ -3,6 +3,21 @@
 #include <cmath>
 
 namespace nybble {
+namespace {
+
+// Whether no number of the position has all bits of its exponent set.
+template <typename Bits>
+bool are_finite(const uint8_t* block, const KVBlock& layout, size_t place, Bits exponent) {
+    const Bits* keys = reinterpret_cast<const Bits*>(block) + place;
+    const Bits* values = reinterpret_cast<const Bits*>(block + layout.values_offset());
+    values += place * layout.padded_head_dim();
+    for (size_t i = 0; i < layout.head_dim; ++i) {
+        if ((keys[i * kBlockPositions] & exponent) == exponent || (values[i] & exponent) == exponent) return false;
+    }
+    return true;
+}
+
+}  // namespace
 
 size_t KVCache::bytes_for(size_t layers, size_t kv_heads, KVBlock block, size_t capacity) {
     const size_t blocks = capacity / kBlockPositions + (capacity % kBlockPositions != 0 ? 1 : 0);
@@ -30,14 +45,11 @@ bool KVCache::is_finite(size_t layer, size_t kv_head, size_t position) const {
         const auto* scales = reinterpret_cast<const float*>(block + block_.scales_offset());
         return std::isfinite(scales[place]) && std::isfinite(scales[place + block_.values_offset() / sizeof(float)]);
     }
-    const auto* keys = reinterpret_cast<const uint16_t*>(block) + place;
-    const auto* values = reinterpret_cast<const uint16_t*>(block + block_.values_offset());
-    values += place * block_.padded_head_dim();
-    const uint16_t exponent = block_.type == KVType::fp16 ? 0x7c00 : 0x7f80;
-    for (size_t i = 0; i < block_.head_dim; ++i) {
-        if ((keys[i * kBlockPositions] & exponent) == exponent || (values[i] & exponent) == exponent) return false;
+    switch (block_.type) {
+        case KVType::fp32: return are_finite<uint32_t>(block, block_, place, 0x7f800000);
+        case KVType::fp16: return are_finite<uint16_t>(block, block_, place, 0x7c00);
+        default: return are_finite<uint16_t>(block, block_, place, 0x7f80);
     }
-    return true;
 }
 
 }  // namespace nybble

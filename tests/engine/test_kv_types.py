@@ -47,6 +47,7 @@ def test_each_type_keeps_what_it_says(path: Path) -> None:
         error = (logits[kv] - logits["fp16"]).std() / size
         assert error == 0 if kv == "fp16" else 1e-5 < error < 0.03, kv
     memory = {kv: model.info.memory.kv_cache for kv, model in models.items()}
+    assert memory["fp32"] == 2 * memory["fp16"]
     assert memory["bf16"] == memory["fp16"] == memory["int8"] * (2 * 64) / (64 + 4)
 
 
@@ -71,7 +72,7 @@ def test_one_packed_model_serves_all_types(path: Path, tmp_path: Path, monkeypat
 
 
 def test_an_unknown_type_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(InvalidParameter, match="'q8' is not one of fp16, bf16, int8"):
+    with pytest.raises(InvalidParameter, match="'q8' is not one of fp32, fp16, bf16, int8"):
         nybble.load("no/such/file.gguf", kv="q8")
 
 
@@ -79,7 +80,9 @@ def test_heads_too_large_for_codes_are_refused_before_packing(tmp_path: Path, mo
     path = small_gguf(tmp_path / "model.gguf", head_dim=528)
     assert nybble.load(path, threads=1, kv="bf16").info.kv is KVType.BF16
     monkeypatch.setattr("nybble.graph.compile.compile_plan", lambda *arguments: pytest.fail("packed"))
-    with pytest.raises(UnsupportedFeature, match="at most 512 features; this model's have 528: choose fp16 or bf16"):
+    with pytest.raises(
+        UnsupportedFeature, match="at most 512 features; this model's have 528: choose fp32, fp16 or bf16"
+    ):
         nybble.load(path, threads=1, kv="int8")
 
 

@@ -35,6 +35,8 @@ def tiny(storages: Mapping[str, str], **configuration: object) -> Graph:
 
     def stored(name: str, old: Tensor) -> Tensor:
         storage = next((storage for part, storage in storages.items() if f"{part}.weight" in name), "F32")
+        if storage.endswith("_K"):  # which the gguf package cannot quantise
+            return replace(random_tensor(StorageType[storage], old.shape, 0), name=name)
         return tensor(name, old.rows.view("<f4").reshape(old.shape), storage)
 
     return replace(graph, tensors={name: stored(name, old) for name, old in graph.tensors.items()})
@@ -103,6 +105,25 @@ def test_accuracy_f32_rounds_no_activation() -> None:
     kept = plan(graph, Accuracy.F32, "portable")
     assert all(buffer.quantised_block is None for buffer in kept.graph.buffers.values())
     assert {choice.kernel.activations for choice in kept.choices.values()} == {"f32"}
+
+
+def test_only_fp32_activations_keep_fp32_scales() -> None:
+    """And only where fp16 would round them: not of Q4_0, nor of what is shared with rounded activations."""
+    storages = {"attn_q": "Q4_K", "attn_k": "Q4_K", "attn_v": "Q6_K", "ffn_up": "Q4_0", "token_embd": "Q6_K"}
+    graph = tiny(storages, layers=1, tied=True, hidden=256, heads=4, kv_heads=2, head_dim=64, feed_forward=256)
+
+    def wide(accuracy: Accuracy, of: Graph = graph) -> set[str]:
+        planned = plan(of, accuracy, "portable")
+        marked = {name for name, tensor in planned.graph.tensors.items() if tensor.wide_scales}
+        assert marked == {name for stack, matrix in planned.matrices.items() if matrix.wide_scales for name in stack}
+        return {name.removeprefix("blk.0.").removesuffix(".weight") for name in marked}
+
+    assert wide(Accuracy.INT8) == set()
+    assert wide(Accuracy.F32) == {"attn_q", "attn_k", "attn_v", "token_embd"}
+    ops = [replace(op, float_activations=True) if isinstance(op, Linear) else op for op in graph.ops]
+    assert wide(Accuracy.INT8, replace(graph, ops=tuple(ops))) == {"attn_q", "attn_k", "attn_v", "token_embd"}
+    untied = tiny({"token_embd": "Q6_K", "output": "Q4_0"}, layers=1, hidden=256, heads=4, kv_heads=2, head_dim=64)
+    assert wide(Accuracy.F32, untied) == {"token_embd"}
 
 
 def test_pages_are_released_after_each_matrix_and_op() -> None:

@@ -49,9 +49,10 @@ def float_tensor(values: NDArray[np.floating], storage: StorageType = StorageTyp
 def pack(*parts: Tensor, threads: int = 1) -> _native.PackedMatrix:
     """``parts`` stacked along N in memory of their own; fails if a scale is not finite."""
     n, k = sum(part.shape[0] for part in parts), parts[0].shape[1]
-    memory = _native.WeightMemory(_native.packed_bytes(parts[0].storage.name, n, k))
+    wide = parts[0].wide_scales
+    memory = _native.WeightMemory(_native.packed_bytes(parts[0].storage.name, n, k, wide))
     rows = [(part.storage.name, part.arrays) for part in parts]
-    matrix, not_finite = _native.pack(memory, 0, rows, k, pool(threads))
+    matrix, not_finite = _native.pack(memory, 0, rows, k, pool(threads), wide)
     assert not_finite is None
     return matrix
 

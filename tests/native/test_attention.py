@@ -157,7 +157,11 @@ def halves(rows: NDArray[np.float32], head_dim: int) -> NDArray[np.float16]:
     return rows.astype(np.float16)
 
 
-ROUNDINGS = {"fp16": halves, "bf16": bfloats, "int8": codes}
+def exact(rows: NDArray[np.float32], head_dim: int) -> NDArray[np.float32]:
+    return rows
+
+
+ROUNDINGS = {"fp32": exact, "fp16": halves, "bf16": bfloats, "int8": codes}
 
 
 def random_case(group: int, kv_heads: int, head_dim: int, length: int, seed: int, kv: str = "fp16") -> Attended:
@@ -185,6 +189,7 @@ def cases(draw: st.DrawFn) -> Attended:
 @example(random_case(7, 2, 6, 257, 0, "int8"))
 @example(random_case(4, 1, 512, 65, 0, "int8"))
 @example(random_case(7, 1, 96, 300, 0, "bf16"))
+@example(random_case(7, 1, 90, 300, 0, "fp32"))
 @example(random_case(1, 1, 2, 1, 0))
 @example(random_case(8, 1, 256, 65, 0))
 @example(random_case(50, 2, 80, 33, 0))
@@ -242,7 +247,7 @@ def test_scores_near_the_ends_of_fp32(isa: str, size: float) -> None:
 
 
 @each_isa
-@pytest.mark.parametrize("kv", ["bf16", "int8"])
+@pytest.mark.parametrize("kv", ["fp32", "bf16", "int8"])
 def test_what_is_beyond_fp16_can_be_kept(isa: str, kv: str) -> None:
     """Keys of ±1e6 and values of 1e9, zeros among them."""
     random = np.random.default_rng(0)

@@ -160,6 +160,8 @@ def test_the_op_that_breaks_is_named(isa: str, build: Build) -> None:
         ("bf16", attention("append", value=-3.4e38), "culprit"),  # rounds to infinity
         ("int8", attention("append", value=-3.4e38), ""),
         ("bf16", attention("append", value=1e5), ""),
+        ("fp32", attention("append", norms=NAN), "culprit"),
+        ("fp32", attention("append", value=-3.4e38), ""),
     ],
 )
 def test_what_a_cache_cannot_hold_is_named(isa: str, kv: str, build: Build, culprit: str) -> None:

@@ -20,7 +20,7 @@ from nybble.quant.storage import BlockStorage, SeparateStorage, Storage, Storage
 from nybble.quant.tensor import Tensor
 from tests.quant.stored import PLAIN, QUANTISED, SEPARATE, random_tensor, set_factor
 
-from .programs import bits, float_tensor, pack, pool, sweep
+from .programs import OpProgram, bits, float_tensor, pack, pool, sweep
 
 FLOATS = tuple(storage for storage in StorageType if storage.is_float)
 STACKS = [
@@ -214,6 +214,52 @@ def test_any_scales_apart_are_packed_or_refused_like_the_rules_say(storage: Sepa
     for row in set(range(5)) - set(refused):
         part = tensor.matrix_of_rows(slice(row, row + 1))
         np.testing.assert_array_equal(pack(part).rows(0, 1), weights_of(part))
+
+
+@pytest.mark.parametrize("storage", [*QUANTISED, *PLAIN, *SEPARATE], ids=lambda storage: storage.name)
+def test_wide_scales(storage: Storage) -> None:
+    """What the file means, but for rounding a product or an offset to fp32: no scale is rounded to fp16."""
+    k = storage.block_elements * 2
+    if isinstance(storage, SeparateStorage):
+        k = k - 5 if storage.block % 16 == 0 else storage.block
+    tensor = replace(random_tensor(storage, (33, k), 5), wide_scales=True)
+    matrix = pack(tensor)
+    assert matrix.bytes == _native.packed_bytes(storage.name, 33, k, True)
+    found = matrix.rows(0, 33)
+    np.testing.assert_array_equal(found, weights_of(tensor))
+    exact = dequantise(tensor)
+    np.testing.assert_allclose(found, exact, rtol=0, atol=2.0**-22 * np.abs(exact).max() * 2 ** packed_as(storage).bits)
+    if packed_as(storage).exact:
+        np.testing.assert_array_equal(found, pack(replace(tensor, wide_scales=False)).rows(0, 33))
+
+
+@pytest.mark.parametrize("value", [1e6, -3e35, 1e-30, np.inf, np.nan])
+def test_wide_scales_hold_what_fp16_does_not(value: float) -> None:
+    storage = SeparateStorage(4, 32, StorageType.F32, ZeroPoints.ABSENT)
+    tensor = random_tensor(storage, (5, 64), 0)
+    assert tensor.scales is not None
+    scales = tensor.scales.copy().view("<f4")
+    scales[3, 1] = value
+    tensor = replace(tensor, scales=scales.view(np.uint8))
+    name, arrays = storage.name, tensor.arrays
+    memory = _native.WeightMemory(_native.packed_bytes(name, 5, 64, True))
+    refused = _native.pack(memory, 0, [(name, arrays)], 64, pool(1), True)[1]
+    assert refused == (None if np.isfinite(value) else (0, 3))
+    if np.isfinite(value):
+        wide = replace(tensor, wide_scales=True)
+        np.testing.assert_array_equal(pack(wide).rows(0, 5), weights_of(wide))
+
+
+def test_int8_activations_do_not_meet_wide_scales() -> None:
+    """Guards against a kernel that reads fp32 scales as fp16."""
+    tensor = replace(random_tensor(StorageType.Q4_K, (32, 256), 0), wide_scales=True)
+    program = OpProgram(1, "portable")
+    codes = program.new(256, block=32)
+    program.native.quantise("quantise", program.new(256), codes)
+    with pytest.raises(ValueError, match="fp16 scales"):
+        program.native.linear(
+            "linear", codes, pack(tensor), "linear_w4_int8_panel32_portable", program.new(32), None, None
+        )
 
 
 @pytest.mark.parametrize("zero_points", ZeroPoints)

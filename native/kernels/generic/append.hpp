@@ -1,7 +1,9 @@
 // Rounding a position's key and value into the KV cache.
 #pragma once
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/half.hpp"
 #include "kernels/generic/rounding.hpp"
@@ -39,6 +41,17 @@ inline void append_floats(const AppendArguments& a) {
     }
 }
 
+// As they are, but for infinities, which become NaN as above.
+inline void append_fp32(const AppendArguments& a) {
+    const auto kept = [](float x) { return std::isinf(x) ? std::numeric_limits<float>::quiet_NaN() : x; };
+    auto* keys = reinterpret_cast<float*>(a.to) + a.place;
+    auto* values = reinterpret_cast<float*>(a.to + a.block.values_offset()) + a.place * a.block.padded_head_dim();
+    for (size_t i = 0; i < a.block.head_dim; ++i) {
+        keys[i * kBlockPositions] = kept(a.key[i]);
+        values[i] = kept(a.value[i]);
+    }
+}
+
 // Codes of one position; code i goes to place_of(i).
 template <typename Place>
 inline void append_codes(const float* x, size_t count, float* scale, uint8_t* to, const Place& place_of) {
@@ -65,6 +78,7 @@ inline void append_codes(const AppendArguments& a) {
 
 inline void append(const AppendArguments& a) {
     switch (a.block.type) {
+        case KVType::fp32: return append_fp32(a);
         case KVType::fp16: return append_floats<KVType::fp16>(a);
         case KVType::bf16: return append_floats<KVType::bf16>(a);
         case KVType::int8: return append_codes(a);

@@ -238,6 +238,7 @@ inline void prepare_queries(const AttentionArguments& a, const AttentionScratch&
 inline void attend(const AttentionArguments& a, size_t chunk, const AttentionScratch& scratch, float* state) {
     const AttendedChunk attended(a, chunk, scratch, state);
     switch (a.block.type) {
+        case KVType::fp32: return attended.attend<float>();
         case KVType::fp16: return attended.attend<Half>();
         case KVType::bf16: return attended.attend<BFloat>();
         case KVType::int8: return attended.attend_to_codes();

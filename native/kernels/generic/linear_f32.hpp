@@ -23,10 +23,14 @@ inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* p
     constexpr float zero_point = Type == WeightType::w2 ? 2.0f : Type == WeightType::w4 ? 8.0f : 128.0f;
     const int mask = (1 << bits_of(Type)) - 1;
     for (size_t b = 0; b < weights.blocks(); ++b, packed += weights.block_bytes()) {
-        const auto* halves = reinterpret_cast<const uint16_t*>(packed + format.code_bytes());
+        const uint8_t* numbers = packed + format.code_bytes();
+        const auto load_numbers = [&](size_t index) {
+            return format.wide_scales ? load(reinterpret_cast<const float*>(numbers) + index)
+                                      : load_half(reinterpret_cast<const uint16_t*>(numbers) + index);
+        };
         for (size_t vector = 0; vector < 2; ++vector) {
-            const Floats scale = load_half(halves + vector * kLaneCount);
-            const Floats offset = format.has_offsets ? load_half(halves + kPanelChannels + vector * kLaneCount)
+            const Floats scale = load_numbers(vector * kLaneCount);
+            const Floats offset = format.has_offsets ? load_numbers(kPanelChannels + vector * kLaneCount)
                                                      : multiply(broadcast(-zero_point), scale);
             for (size_t k = 0; k < format.block; ++k) {
                 const CodePlace place = place_of_code(Type, vector * kLaneCount, k);

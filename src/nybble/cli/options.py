@@ -44,7 +44,12 @@ Accuracy = Annotated[
     str, typer.Option(metavar="int8|f32", help="Activations in the linears: int8 is faster, f32 more accurate.")
 ]
 KV = Annotated[
-    str, typer.Option("--kv", metavar="fp16|bf16|int8", help="The KV cache: int8 takes half the memory of the others.")
+    str,
+    typer.Option(
+        "--kv",
+        metavar="fp32|fp16|bf16|int8",
+        help="The KV cache: fp32 takes twice the memory of fp16, int8 half of it.",
+    ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use what is on this machine only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on standard error what is used, and why.")]

@@ -154,7 +154,8 @@ def _share(matrix: PackedPlan, name: str, plan: Plan) -> int:
 def _packed_name(matrix: PackedPlan) -> str:
     if not matrix.weights.startswith("w"):
         return matrix.weights.upper()
-    return f"{matrix.weights.upper()}B{matrix.block} {'asymmetric' if matrix.has_offsets else 'symmetric'}"
+    scales = ", fp32 scales" if matrix.wide_scales else ""
+    return f"{matrix.weights.upper()}B{matrix.block} {'asymmetric' if matrix.has_offsets else 'symmetric'}{scales}"
 
 
 def _why(choice: Choice) -> str:

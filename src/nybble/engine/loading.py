@@ -61,7 +61,7 @@ def load(
     unless ``offline``; ``progress`` is told how far fetching and packing are.
     ``threads``: by default one for each CPU this process may use. ``context_length`` in tokens: by default the model's
     own, at most 8192, less if memory is short. ``accuracy``: "int8" or "f32" activations in the linears.
-    ``kv``: what the KV cache keeps, "fp16", "bf16" or "int8", which takes half the memory.
+    ``kv``: what the KV cache keeps, "fp32", "fp16", "bf16", or "int8", which takes half the memory of fp16.
 
     Raises :class:`~nybble.errors.NybbleError`: not found, not fetched, malformed, unsupported, or too large.
     """

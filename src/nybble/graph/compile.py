@@ -86,7 +86,7 @@ def pack_matrices(
     for stack, planned in plan.matrices.items():
         tensors = [quantised(plan.graph.tensors[name]) for name in stack]
         parts = [(tensor.storage.name, tensor.arrays) for tensor in tensors]
-        packed[stack], not_finite = _native.pack(memory, planned.offset, parts, planned.k, threads)
+        packed[stack], not_finite = _native.pack(memory, planned.offset, parts, planned.k, threads, planned.wide_scales)
         if not_finite is not None:
             part, row = not_finite
             raise ModelFileError(

@@ -11,11 +11,13 @@ LARGEST_HEAD_OF_CODES = 512
 
 
 class KVType(enum.Enum):
-    """FP16 and BF16 are floats; INT8 are codes with an fp32 scale for each head and token: half the bytes.
+    """FP32 keeps what it is given; FP16 and BF16 take half the bytes; INT8 are codes with an fp32 scale for each head
+    and token: a quarter.
 
     What a type cannot hold becomes NaN and is reported: in FP16 beyond 65504, in BF16 beyond 3.39e38.
     """
 
+    FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
@@ -34,5 +36,5 @@ class KVType(enum.Enum):
         if self is KVType.INT8 and head_dim > LARGEST_HEAD_OF_CODES:
             raise UnsupportedFeature(
                 f"an int8 KV cache takes heads of at most {LARGEST_HEAD_OF_CODES} features; this model's have "
-                f"{head_dim}: choose fp16 or bf16"
+                f"{head_dim}: choose fp32, fp16 or bf16"
             )

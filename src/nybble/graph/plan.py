@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from .. import _native
 from ..errors import UnsupportedFeature
+from ..quant.packing_rules import packed_as
 from ..quant.tensor import Tensor
 from .dispatch import Accuracy, Choice, choose_linear_kernel
 from .footprint import Footprint
@@ -24,7 +25,10 @@ ALIGNMENT = 4096
 
 @dataclass(frozen=True, slots=True)
 class PackedPlan:
-    """One packed matrix to be: ``n`` output channels of ``k``, ``bytes`` of it, at ``offset`` of the weight memory."""
+    """One packed matrix to be: ``n`` output channels of ``k``, ``bytes`` of it, at ``offset`` of the weight memory.
+
+    ``wide_scales``: its scales and offsets are fp32.
+    """
 
     tensors: Weights
     n: int
@@ -32,6 +36,7 @@ class PackedPlan:
     weights: str
     block: int
     has_offsets: bool
+    wide_scales: bool
     bytes: int
     offset: int
 
@@ -76,6 +81,8 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
         return block if choice.kernel.activations == "int8" else None
 
     lowered = lower(graph, block_of)
+    wide = _wide_stacks(lowered, accuracy, lambda linear: block_of(linear) is None)
+    lowered = _marked(lowered, wide)
     for op in lowered.ops:
         if isinstance(op, Rope | KVAppend):
             raise UnsupportedFeature(f"{op.label}: native programs rotate q and k and append k and v in one op only")
@@ -90,19 +97,44 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
         else:
             continue
         if stack not in matrices:
-            matrices[stack] = _plan_matrix([lowered.tensors[name] for name in stack], offset)
+            matrices[stack] = _plan_matrix([lowered.tensors[name] for name in stack], stack in wide, offset)
             offset += _aligned(matrices[stack].bytes)
         if isinstance(op, Linear):
             choices[op.label] = choose_linear_kernel(matrices[stack].weights, accuracy_of(op), isa)
     return Plan(lowered, isa, accuracy, choices, matrices)
 
 
-def _plan_matrix(tensors: list[Tensor], offset: int) -> PackedPlan:
+def _plan_matrix(tensors: list[Tensor], wide: bool, offset: int) -> PackedPlan:
     storage, k = tensors[0].packed_from.name, tensors[0].shape[1]
     n = sum(tensor.shape[0] for tensor in tensors)
     weights, block, has_offsets = _native.packed_format(storage)
-    size = _native.packed_bytes(storage, n, k)
-    return PackedPlan(tuple(tensor.name for tensor in tensors), n, k, weights, block, has_offsets, size, offset)
+    size = _native.packed_bytes(storage, n, k, wide)
+    return PackedPlan(tuple(tensor.name for tensor in tensors), n, k, weights, block, has_offsets, wide, size, offset)
+
+
+def _wide_stacks(graph: Graph, accuracy: Accuracy, has_float_kernel: Callable[[Linear], bool]) -> set[Weights]:
+    """Stacks of weights that only fp32 activations meet, and whose scales fp16 would round: they keep fp32 scales.
+
+    An embedding that no linear shares is such if ``accuracy`` says so.
+    """
+    float_only: dict[Weights, bool] = {}
+    for op in graph.ops:
+        if isinstance(op, Linear):
+            float_only[op.weights] = float_only.get(op.weights, True) and has_float_kernel(op)
+    for op in graph.ops:
+        if isinstance(op, Embed):
+            float_only.setdefault((op.table,), accuracy is Accuracy.F32)
+    return {
+        stack
+        for stack, only in float_only.items()
+        if only and not all(packed_as(graph.tensors[name].packed_from).exact for name in stack)
+    }
+
+
+def _marked(graph: Graph, wide: set[Weights]) -> Graph:
+    names = {name for stack in wide for name in stack}
+    tensors = {name: replace(tensor, wide_scales=name in names) for name, tensor in graph.tensors.items()}
+    return replace(graph, tensors=tensors)
 
 
 def _aligned(size: int) -> int:

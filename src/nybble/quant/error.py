@@ -30,8 +30,10 @@ class ConversionError:
 
 
 def is_changed(tensor: Tensor) -> bool:
-    """Whether packing changes weights of ``tensor``: unless :func:`packed_as` calls its type exact."""
-    return tensor.quantised_as is not None or not packed_as(tensor.storage).exact
+    """Whether packing changes weights of ``tensor``: unless :func:`packed_as` calls its type exact, or it keeps fp32
+    scales, of which an offset of -scale · zero point is rounded by at most 2⁻²⁴ of itself.
+    """
+    return tensor.quantised_as is not None or not (packed_as(tensor.storage).exact or tensor.wide_scales)
 
 
 def conversion_error(tensor: Tensor) -> ConversionError:

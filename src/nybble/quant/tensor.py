@@ -19,7 +19,8 @@ class Tensor:
     last dimension. ``rows`` is a read-only uint8 array of shape ``(number of rows, bytes per row)`` viewing the mapped
     file. ``file`` is what error messages call the file. Where scales lie apart (:class:`SeparateStorage`), ``rows`` are
     the codes, and ``scales`` and ``zero_points`` (if stored) hold as many rows of bytes of their own.
-    ``quantised_as`` is what floats become when they are packed, if they do not stay as they are.
+    ``quantised_as`` is what floats become when they are packed, if they do not stay as they are. ``wide_scales`` says
+    that scales and offsets are packed as fp32, not rounded to fp16.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Tensor:
     scales: NDArray[np.uint8] | None = None
     zero_points: NDArray[np.uint8] | None = None
     quantised_as: StorageType | None = None
+    wide_scales: bool = False
 
     @property
     def packed_from(self) -> Storage:
