@@ -132,6 +132,23 @@ def onnx_accuracy() -> str:
     return "\n".join(lines)
 
 
+def kv_accuracy() -> str:
+    """What each type of KV cache costs, of ``results/kv_accuracy.json``."""
+    found = results("kv_accuracy")
+    rows = "\n".join(
+        f"| `{row['kv']}` | {row['kl_divergence_mean']:.6f} | {row['kl_divergence_99_percent']:.5f} "
+        f"| {row['same_top_token']:.2%} |"
+        for row in found["rows"]
+    )
+    return f"""| `--kv` | KL divergence, mean | 99 % below | same likeliest token |
+|---|---|---|---|
+{rows}
+
+KL divergence in nats from an fp32 cache, fp32 activations in both, {found["model"]}, {found["rows"][0]["positions"]}
+positions (`benchmarks/kv_accuracy.py`).
+"""
+
+
 def results(name: str) -> Any:
     """What a script of benchmarks/ printed, as it is kept."""
     return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
@@ -183,6 +200,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "kernels": kernel_table,
     "commands": command_help,
     "smollm2": smollm2_results,
+    "kv accuracy": kv_accuracy,
     "shapes": shapes,
     "instruction counts": instruction_counts,
     "onnx convert": lambda: walkthrough("run", "convert", "inspect"),
