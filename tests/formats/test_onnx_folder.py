@@ -148,6 +148,21 @@ def test_sentence_piece_tokens_are_those_of_the_library(tmp_path: Path) -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@pytest.mark.parametrize("scheme", ["first", "always", "never"])
+def test_metaspace_puts_spaces_where_the_library_does(tmp_path: Path, scheme: str) -> None:
+    """At the start, after control tokens or not, and never before a space."""
+    from tokenizers import Tokenizer
+
+    metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": False}
+    made = {**sentence_piece(), "normalizer": None, "pre_tokenizer": metaspace, "post_processor": None}
+    genai = {"model": {"decoder": {"filename": "decoder.onnx"}, "bos_token_id": 1, "eos_token_id": 2}}
+    tokenizer = tokenizer_from_gguf(open_checkpoint(folder(tmp_path, made, genai_config=genai)).metadata, "toy")
+    library = Tokenizer.from_str(json.dumps({"version": "1.0", **with_all_fields(made)}))
+    for parts in (["the", 2, "the"], [1, "the"], [" the", 1, " the"], [1, 2, "h", 1], ["  t"], [f"{SPACE}t", 1, "é"]):
+        text = "".join(part if isinstance(part, str) else {1: "<s>", 2: "</s>"}[part] for part in parts)
+        assert tokenizer.encode_segments(parts) == library.encode(text, add_special_tokens=False).ids, parts
+
+
 def with_all_fields(made: dict[str, Any]) -> dict[str, Any]:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {
@@ -198,7 +213,7 @@ def test_the_decoder_must_lie_in_the_folder(tmp_path: Path, name: object) -> Non
 
 
 def test_a_folder_with_no_or_several_graphs(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="found: none"):
+    with pytest.raises(ModelFileError, match="a folder without a model"):
         open_checkpoint(tmp_path)
     path = folder(tmp_path, byte_level(), genai_config=None, config={"eos_token_id": 259})
     assert open_checkpoint(path).metadata["tokenizer.ggml.eos_token_id"] == 259

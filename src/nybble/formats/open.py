@@ -40,6 +40,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 def open_folder(path: Path) -> Checkpoint:
     """Open the ONNX or safetensors model in the folder ``path``; raises as :func:`open_checkpoint`."""
-    if is_safetensors_folder(path) and not has_decoder(path):
+    if has_decoder(path):
+        return open_onnx_folder(path)
+    if is_safetensors_folder(path):
         return open_safetensors_folder(path)
-    return open_onnx_folder(path)
+    problem = f"is a folder without a model: no .onnx file, and no {SINGLE}; give the model file inside it"
+    raise ModelFileError(path, "", problem)

@@ -28,9 +28,9 @@ _BYTE_LEVEL_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}
 def read_tokenizer_json(path: Path, vocabulary: int | None) -> dict[str, MetadataValue]:
     """The tokenizer keys for the file at ``path``, padded to ``vocabulary`` tokens with ones that stand for nothing.
 
-    The pre-tokeniser is given as ``tokenizer.patterns`` and ``tokenizer.ignore_merges``. Raises
-    :class:`ModelFileError` for a file that contradicts itself, and :class:`UnsupportedFeature` for parts nybble does
-    not have.
+    The pre-tokeniser is given as ``tokenizer.patterns`` and ``tokenizer.ignore_merges``, or ``tokenizer.metaspace``.
+    Raises :class:`ModelFileError` for a file that contradicts itself, and :class:`UnsupportedFeature` for parts nybble
+    does not have.
     """
     return _Reader(path, read_json(path, MAXIMUM_TOKENIZER_BYTES)).read(vocabulary)
 
@@ -135,6 +135,7 @@ class _Reader:
     def sentence_piece(self, tokens: list[str], types: list[int], merges: list[str]) -> dict[str, MetadataValue]:
         """Pieces get scores that put them in the order of the merges that make them."""
         adds_space = False
+        metaspace: dict[str, MetadataValue] = {}
         for step in self.steps("normalizer", "normalizers"):
             if step == {"type": "Prepend", "prepend": SPACE}:
                 adds_space = True
@@ -144,7 +145,10 @@ class _Reader:
             scheme = step.get("prepend_scheme")
             if step.get("type") != "Metaspace" or step.get("replacement") != SPACE or step.get("split", True):
                 raise self.unsupported("pre_tokenizer", step, "Metaspace that does not split")
-            adds_space = adds_space or scheme in ("first", "always")
+            if scheme in ("first", "always"):
+                if adds_space:
+                    raise self.unsupported("pre_tokenizer", step, "one space in front")
+                adds_space, metaspace = True, {"tokenizer.metaspace": scheme}
         ranks: dict[str, int] = {}
         for rank, merge in enumerate(merges):
             ranks.setdefault(merge.replace(" ", "", 1), rank)
@@ -155,6 +159,7 @@ class _Reader:
             "tokenizer.ggml.model": "llama",
             "tokenizer.ggml.scores": [-float(ranks.get(text, len(merges))) for text in tokens],
             "tokenizer.ggml.add_space_prefix": adds_space,
+            **metaspace,
         }
 
     def begins_with_special_token(self) -> bool:

@@ -2,7 +2,7 @@
 
 Kernels know 2-, 4- and 8-bit codes with one fp16 scale per block, and optionally one fp16 offset. Types whose scales
 are not fp16 to begin with (the K types multiply an fp16 by an integer) are rounded on the way; they are not exact. Nor
-are zero points, which become offsets.
+are zero points, which become offsets. Linears on fp32 activations read fp32 scales and offsets as well.
 """
 
 from __future__ import annotations

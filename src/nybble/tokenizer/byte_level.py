@@ -35,6 +35,7 @@ class ByteLevelCodec:
     """
 
     strips_leading_space = False
+    prefixes_first_only = False
 
     def __init__(self, vocabulary: Vocabulary, rules: PreTokenizer, token_of_byte: bytes, merges: bytes) -> None:
         self._vocabulary = vocabulary

@@ -19,6 +19,9 @@ SPACE = "▁"
 UNKNOWN = " unknown"
 """A spelling for the unknown token that no text contains, since every space is respelled before the search."""
 
+METASPACE_KEY = "tokenizer.metaspace"
+"""Where Metaspace puts a space in front, ``first`` or ``always``, if the tokeniser came as ``tokenizer.json``."""
+
 _LONGEST_MERGED_PIECE = 512
 _SCORES_KEY = "tokenizer.ggml.scores"
 
@@ -30,12 +33,17 @@ class SentencePieceCodec:
         """Raises ModelFileError for missing or malformed scores or byte tokens."""
         self._pieces = SentencePieces(vocabulary, metadata)
         self.strips_leading_space = self._pieces.adds_space_prefix
+        # As Hugging Face's Metaspace does it, which adds no space where there is one.
+        scheme = metadata.get(METASPACE_KEY)
+        self.prefixes_first_only = scheme == "first"
+        self._spares_spaces = scheme is not None
         self._backend = self._build(vocabulary)
 
     def encode(self, text: str, *, opens_segment: bool) -> list[int]:
         """See ``TextCodec``."""
         text.encode()  # refuses lone surrogates
-        prefix = SPACE if opens_segment and self._pieces.adds_space_prefix else ""
+        prefixes = opens_segment and self._pieces.adds_space_prefix and not (self._spares_spaces and text[0] in " ▁")
+        prefix = SPACE if prefixes else ""
         return self._backend.encode(prefix + text.replace(" ", SPACE), add_special_tokens=False).ids
 
     def token_bytes(self, token: int) -> bytes:

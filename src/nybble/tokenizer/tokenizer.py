@@ -17,10 +17,13 @@ class TextCodec(Protocol):
     strips_leading_space: bool
     """True if text starts with a space that encoding added and decoding takes away."""
 
+    prefixes_first_only: bool
+    """True if encoding adds a space at the start of the text only, and not after control tokens."""
+
     def encode(self, text: str, *, opens_segment: bool) -> list[int]:
         """Ids of non-empty ``text``, no control token among them.
 
-        ``opens_segment`` is true at the start of the text and after a control token.
+        ``opens_segment`` is true at the start of the text and, unless ``prefixes_first_only``, after a control token.
         """
         ...
 
@@ -67,7 +70,7 @@ class Tokenizer:
         for segment in segments:
             if isinstance(segment, int):
                 ids.append(self._checked(segment))
-                opens_segment = True
+                opens_segment = not self.codec.prefixes_first_only
             elif segment:
                 try:
                     ids.extend(self.codec.encode(segment, opens_segment=opens_segment))

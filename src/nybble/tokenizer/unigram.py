@@ -33,6 +33,7 @@ class UnigramCodec:
         self._unknown = vocabulary.unknown
         self._pieces = SentencePieces(vocabulary, metadata)
         self.strips_leading_space = self._pieces.adds_space_prefix
+        self.prefixes_first_only = False
         self._token_of_byte = {byte: token for token, byte in self._pieces.byte_of_token.items()}
         self._collapses_spaces = read_flag(metadata, "tokenizer.ggml.remove_extra_whitespaces", file, False)
         self._normalizer = _character_map(metadata, file)
