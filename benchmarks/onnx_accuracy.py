@@ -84,12 +84,15 @@ def greedy(logits: Callable[[list[int]], Logits], ids: list[int], ends: frozense
     return answer
 
 
-def difference(exact: Logits, answer: list[int], other: list[int]) -> dict[str, float] | None:
-    """Where ``other`` leaves ``answer``, and by how much fp32 preferred its own token; None where they are equal.
+def difference(exact: Logits, answer: list[int], other: Logits) -> dict[str, float] | None:
+    """Where an engine with the logits ``other`` leaves the greedy ``answer``, and by how much fp32 preferred its own;
+    None where it does not.
 
-    ``exact`` are the fp32 logits from which each token of ``answer`` was taken.
+    Both logits are those behind the prompt and each token of ``answer``: up to the first difference, an engine that
+    answers by itself has the same tokens before it.
     """
-    for place, (own, theirs) in enumerate(zip(answer, other, strict=False)):
+    for place, own in enumerate(answer):
+        theirs = int(other[place].argmax())
         if own != theirs:
             return {"token": place, "fp32_prefers_its_own_by": float(exact[place][own] - exact[place][theirs])}
     return None
@@ -127,9 +130,10 @@ def measure(folder: Path) -> dict[str, Any]:
         ids = list(models["f32"].conversation([{"role": "user", "content": prompt}]))
         ends = models["f32"].tokenizer.end_tokens
         answer = greedy(engines[EXACT].logits, ids, ends)
-        logits = engines[EXACT].logits(ids + answer)[len(ids) - 1 :]
+        before = len(ids) - 1
+        exact_logits = engines[EXACT].logits(ids + answer)[before:]
         text = models["f32"].detokenize([token for token in answer if token not in ends])
-        differences = {name: difference(logits, answer, greedy(one, ids, ends)) for name, one in run.items()}
+        differences = {name: difference(exact_logits, answer, one(ids + answer)[before:]) for name, one in run.items()}
         found["greedy"].append({"prompt": prompt, "fp32": text, "first_difference": differences})
     return found
 

@@ -73,12 +73,17 @@ class Decoder:
 
 
 def measure(contender: str, model: Path, threads: int, prompt: int, generated: int) -> dict[str, Any]:
-    """Tokens per second of a prompt and of generating behind one token, and the logits behind the prompt."""
+    """Tokens per second of a prompt and of generating behind one token, the logits behind the prompt, and how many CPUs
+    other processes kept busy meanwhile.
+    """
+    from nybble.bench.neighbours import NeighbourWatch
+
     session = session_for(contender, model, threads)
     config = json.loads(model.with_name("genai_config.json").read_text(encoding="utf-8"))
     shape = config["model"]["decoder"]
     tokens = [int(token) for token in np.random.default_rng(1).integers(100, 30000, prompt)]
     Decoder(session, shape).step(tokens)
+    watch, start = NeighbourWatch(), time.perf_counter()
     prefill = []
     for _ in range(2):
         decoder = Decoder(session, shape)
@@ -92,11 +97,13 @@ def measure(contender: str, model: Path, threads: int, prompt: int, generated: i
     for token in tokens[:generated]:
         decoder.step([token])
     decode = generated / (time.perf_counter() - begin)
+    others = watch.others_seconds() / (time.perf_counter() - start)
     import onnxruntime
 
     return {
         "prefill": max(prefill),
         "decode": decode,
+        "others": others,
         "logits": logits.astype(float).tolist(),
         "onnxruntime": onnxruntime.__version__,
     }
@@ -133,7 +140,7 @@ def add_round(row: dict[str, Any], model: Path) -> None:
         run = in_a_process(contender, model, row["threads"], row["prompt"], row["generated"])
         if row.setdefault("onnxruntime", run["onnxruntime"]) != run["onnxruntime"]:
             raise SystemExit(f"ONNX Runtime is {run['onnxruntime']}, the rounds before were with {row['onnxruntime']}")
-        for figure in FIGURES:
+        for figure in (*FIGURES, "others"):
             row[contender].setdefault(figure, []).append(round(run[figure], 2))
     for figure in FIGURES:
         ours, theirs = (statistics.median(row[contender][figure]) for contender in ("nybble", "stock"))
