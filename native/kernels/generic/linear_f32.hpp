@@ -20,8 +20,8 @@ inline size_t linear_f32_scratch_bytes(const PackedMatrix& weights) {
 template <WeightType Type>
 inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* packed, float* to) {
     const PackedFormat& format = weights.format();
-    constexpr float zero_point = Type == WeightType::w2 ? 2.0f : Type == WeightType::w4 ? 8.0f : 128.0f;
-    const int mask = (1 << bits_of(Type)) - 1;
+    constexpr int bits = Type == WeightType::w2 ? 2 : Type == WeightType::w4 ? 4 : 8;
+    constexpr float zero_point = 1 << (bits - 1);
     for (size_t b = 0; b < weights.blocks(); ++b, packed += weights.block_bytes()) {
         const uint8_t* numbers = packed + format.code_bytes();
         const auto load_numbers = [&](size_t index) {
@@ -32,14 +32,14 @@ inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* p
             const Floats scale = load_numbers(vector * kLaneCount);
             const Floats offset = format.has_offsets ? load_numbers(kPanelChannels + vector * kLaneCount)
                                                      : multiply(broadcast(-zero_point), scale);
-            for (size_t k = 0; k < format.block; ++k) {
+            for (size_t k = 0; k < format.block; k += kGroupCodes) {
                 const CodePlace place = place_of_code(Type, vector * kLaneCount, k);
-                const uint8_t* from = packed + place.byte;
-                alignas(64) float codes[kLaneCount];
-                for (size_t lane = 0; lane < kLaneCount; ++lane) {
-                    codes[lane] = static_cast<float>((from[4 * lane] >> place.shift) & mask);
+                const Integers line = load_integers(packed + place.byte);
+                for (size_t i = 0; i < kGroupCodes; ++i) {
+                    const Integers codes = bits_from<bits>(line, place.shift + 8 * static_cast<int>(i));
+                    store(to + (k + i) * kPanelChannels + vector * kLaneCount,
+                          multiply_add(scale, to_floats(codes), offset));
                 }
-                store(to + k * kPanelChannels + vector * kLaneCount, multiply_add(scale, load(codes), offset));
             }
         }
         to += format.block * kPanelChannels;
