@@ -9,6 +9,9 @@ from ..errors import ModelFileError
 from .file_identity import FileIdentity, identify
 from .json_file import MAXIMUM_CONFIGURATION_BYTES, read_json, read_text
 
+CONFIGURATION = "config.json"
+"""What transformers calls the configuration of a model."""
+
 
 class Companions:
     """The files of ``folder``, each read when asked for; which were looked for is remembered, found or not."""

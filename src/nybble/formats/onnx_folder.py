@@ -12,13 +12,12 @@ from typing import Any
 
 from ..errors import ModelFileError
 from .checkpoint import Checkpoint, MetadataValue
-from .companions import Companions
+from .companions import CONFIGURATION, Companions
 from .folder_tokenizer import GENERATION_CONFIGURATION, read_tokenizer, recommended_sampling
 from .mapped_file import MappedFile
 from .onnx import read_onnx
 
 GENAI_CONFIGURATION = "genai_config.json"
-CONFIGURATION = "config.json"
 
 
 def open_onnx_folder(folder: Path) -> Checkpoint:

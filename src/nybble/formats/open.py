@@ -23,7 +23,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
     raises.
     """
     if path.is_dir():
-        return open_folder(path)
+        return _open_folder(path)
     mapped = MappedFile(path)
     if mapped.data[: len(MAGIC)] == MAGIC:
         return read_gguf(mapped)
@@ -38,7 +38,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
     )
 
 
-def open_folder(path: Path) -> Checkpoint:
+def _open_folder(path: Path) -> Checkpoint:
     """Open the ONNX or safetensors model in the folder ``path``; raises as :func:`open_checkpoint`."""
     if has_decoder(path):
         return open_onnx_folder(path)

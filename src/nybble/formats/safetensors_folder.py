@@ -16,14 +16,13 @@ from ..errors import ModelFileError, UnsupportedFeature
 from ..quant.storage import StorageType
 from ..quant.tensor import Tensor
 from .checkpoint import Checkpoint
-from .companions import Companions
+from .companions import CONFIGURATION, Companions
 from .folder_tokenizer import GENERATION_CONFIGURATION, read_tokenizer, recommended_sampling
 from .huggingface_config import frequency_factors, read_configuration
 from .json_file import read_json
 from .mapped_file import MappedFile
 from .safetensors import SafeTensor, read_safetensors
 
-CONFIGURATION = "config.json"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _STORAGES = {"F32": StorageType.F32, "F16": StorageType.F16, "BF16": StorageType.BF16}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFileError
-from ..formats.companions import Companions
+from ..formats.companions import CONFIGURATION, Companions
 from ..formats.safetensors import BITS, SafeTensor, SafeTensors
 from ..quant.storage import StorageType
 from ..quant.unpack import floats
@@ -26,7 +26,7 @@ def inspect_safetensors(path: Path, files: list[SafeTensors]) -> Inspection:
                 raise ModelFileError(file.path, name, "is in another file of the model, too")
             tensors[name] = tensor
         metadata |= file.metadata
-    config = Companions(files[0].path.parent).json("config.json")
+    config = Companions(files[0].path.parent).json(CONFIGURATION)
     findings = [found for tensor in tensors.values() for found in _check(tensor)]
     matrices = [tensor for tensor in tensors.values() if len(tensor.shape) == 2]
     embedding = next((tensor for tensor in matrices if "embed" in tensor.name), None)
