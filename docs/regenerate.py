@@ -97,12 +97,17 @@ def walkthrough(*steps: str) -> str:
 def onnxruntime_kernels() -> str:
     """What benchmarks/onnxruntime_kernels.py measured."""
     rows = results("onnxruntime_kernels")
-    lines = ["| | threads | | ONNX Runtime | with nybble's kernels | ratio |", "|---|--:|---|--:|--:|--:|"]
+    lines = [
+        "| | threads | | ONNX Runtime | with nybble's kernels | ratio | CPUs used by others |",
+        "|---|--:|---|--:|--:|--:|--:|",
+    ]
     for row in rows:
         for figure, shown in (("prefill", f"prompt of {row['prompt']} tokens"), ("decode", "generating")):
             stock, ours = (statistics.median(row[name][figure]) for name in ("stock", "nybble"))
             place = f"| {row['model']} | {row['threads']} | {shown} |"
-            lines.append(f"{place} {stock:.0f} tok/s | {ours:.0f} tok/s | {row[f'{figure}_ratio']:.2f} x |")
+            busy = statistics.median([*row["stock"]["others"], *row["nybble"]["others"]])
+            ratio = row[f"{figure}_ratio"]
+            lines.append(f"{place} {stock:.0f} tok/s | {ours:.0f} tok/s | {ratio:.2f} x | {busy:.1f} |")
     first = rows[0]
     of_models = {row["model"]: (row["stock"]["error"], row["nybble"]["error"]) for row in rows}
     errors = "; ".join(f"{model} {stock:.4f} and {ours:.4f}" for model, (stock, ours) in of_models.items())
@@ -113,6 +118,34 @@ def onnxruntime_kernels() -> str:
         "[`benchmarks/onnxruntime_kernels.py`](../benchmarks/onnxruntime_kernels.py)."
     )
     return "\n".join((*lines, "", about))
+
+
+def onnxruntime_ratios() -> str:
+    """The gist of the same."""
+    rows = [row for row in results("onnxruntime_kernels") if row["threads"] == 1]
+    prefill, decode = (sorted(row[f"{figure}_ratio"] for row in rows) for figure in ("prefill", "decode"))
+    return (
+        f"With one thread, 4-bit decoders of Qwen2.5-0.5B's shape read prompts {prefill[0]:.1f} to {prefill[-1]:.1f} "
+        f"times as fast as on its own kernels at\naccuracy level 4, and generate {decode[0]:.1f} to {decode[-1]:.1f} "
+        "times as fast ([figures](docs/onnx.md#how-fast))."
+    )
+
+
+def genai_greedy() -> str:
+    """What benchmarks/genai_greedy.py measured."""
+    made = results("genai_greedy")
+    prompts = made["prompts"]
+    differ = [row for row in prompts if row["first_difference"] is not None]
+    lines = [
+        f"Of {len(prompts)} greedy answers of SmolLM2-135M-Instruct in 4 bits, {len(prompts) - len(differ)} were equal "
+        f"(GenAI {made['onnxruntime_genai']}, [`benchmarks/genai_greedy.py`](../benchmarks/genai_greedy.py))."
+    ]
+    lines += [
+        f"The other first differed where the two best logits were {row['best_logits_apart']:.2f} apart, and the "
+        f"providers' logits up to {row['providers_apart']:.1f}."
+        for row in differ
+    ]
+    return "\n".join(lines)
 
 
 def onnx_accuracy() -> str:
@@ -209,7 +242,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "onnx after": lambda: walkthrough("patch", "explain after"),
     "onnx nybble": lambda: walkthrough("explain nybble"),
     "onnx kernels": onnxruntime_kernels,
+    "onnx ratios": onnxruntime_ratios,
     "onnx accuracy": onnx_accuracy,
+    "genai greedy": genai_greedy,
 }
 
 
