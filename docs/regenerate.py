@@ -24,11 +24,12 @@ def kernel_table() -> str:
     """Every linear kernel of the registry, one row for each kind, instruction sets in the order they are preferred."""
     from nybble import _native
 
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for _, isa, weights, activations in _native.linear_kernels():
-        kinds.setdefault((weights, activations), []).append(isa)
-    rows = [f"| {weights} | {activations} | {', '.join(isas)} |" for (weights, activations), isas in kinds.items()]
-    return "\n".join(("| weights | activations | instruction sets |", "|---|---|---|", *rows))
+    kinds: dict[tuple[str, str, str], list[str]] = {}
+    for _, isa, *kind in _native.linear_kernels():
+        weights, activations, layout = kind
+        kinds.setdefault((weights, activations, layout), []).append(isa)
+    rows = [f"| {' | '.join(kind)} | {', '.join(isas)} |" for kind, isas in kinds.items()]
+    return "\n".join(("| weights | activations | layout | instruction sets |", "|---|---|---|---|", *rows))
 
 
 def commands() -> list[list[str]]:

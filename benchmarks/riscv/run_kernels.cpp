@@ -44,13 +44,13 @@ Case parsed(const char* text) {
 
 // On zeros: what is executed does not hang on values, as long as there is no outlier.
 void run(const Case& given) {
-    const PackedFormat format = {given.entry->weights, given.block, given.has_offsets};
+    const PackedFormat format = {given.entry->weights, given.block, given.has_offsets, given.entry->layout};
     const Memory packed(format.matrix_bytes(given.channels, given.features), Pages::small);
     const PackedMatrix weights(format, given.channels, given.features, packed.data(), nullptr);
     std::vector<float> x(given.rows * given.features), output(given.rows * given.channels);
     const size_t block = is_quantised(format.type) ? format.block : 32;
-    const Memory memory(quantised_rows_bytes(given.features, block, given.rows), Pages::small);
-    const QuantisedRows rows = lay_out_quantised_rows(given.features, block, given.rows, memory.data());
+    const Memory memory(quantised_rows_bytes(given.features, block, format.layout, given.rows), Pages::small);
+    const QuantisedRows rows = lay_out_quantised_rows(given.features, block, format.layout, given.rows, memory.data());
     const LinearArguments arguments = {
         &weights, rows, {x.data(), given.features}, {output.data(), given.channels}, nullptr, {nullptr, 0}};
     const Memory scratch(given.entry->kernel->scratch_bytes(weights), Pages::small);

@@ -17,6 +17,7 @@
 
 #include "base/memory.hpp"
 #include "cpu/isa.hpp"
+#include "packing/layout.hpp"
 
 namespace nybble {
 
@@ -61,6 +62,12 @@ inline Isa isa_named(const std::string& name) {
         if (name == name_of(isa)) return isa;
     }
     throw nb::value_error("this CPU does not have that instruction set");
+}
+
+inline Layout layout_named(const std::string& name) {
+    const std::optional<Layout> layout = find_layout(name);
+    require(layout.has_value(), "unknown layout");
+    return *layout;
 }
 
 }  // namespace nybble

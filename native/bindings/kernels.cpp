@@ -26,8 +26,8 @@ std::tuple<NumpyMatrix, NumpyMatrix, NumpyMatrix, NumpyMatrix> quantise_rows(con
                                                                              const FloatMatrix& x, size_t block) {
     require(block > 0 && kActivationGroup % block == 0 && block % 16 == 0, "bad block");
     const size_t rows = x.shape(0), width = x.shape(1);
-    const Memory memory(quantised_rows_bytes(width, block, rows), Pages::small);
-    const QuantisedRows to = lay_out_quantised_rows(width, block, rows, memory.data());
+    const Memory memory(quantised_rows_bytes(width, block, Layout::panel32, rows), Pages::small);
+    const QuantisedRows to = lay_out_quantised_rows(width, block, Layout::panel32, rows, memory.data());
     for (size_t row = 0; row < rows; ++row) {
         row_kernels(isa_named(isa)).quantise(x.data() + row * width, width, to, row);
     }
@@ -62,14 +62,14 @@ void bind_kernels(nb::module_& m) {
     m.def(
         "linear_kernels",
         [] {
-            std::vector<std::tuple<std::string, std::string, std::string, std::string>> rows;
+            std::vector<std::tuple<std::string, std::string, std::string, std::string, std::string>> rows;
             for (const LinearEntry& entry : linear_kernels()) {
                 rows.emplace_back(entry.name, std::string(name_of(entry.isa)), name_of(entry.weights),
-                                  name_of(entry.activations));
+                                  name_of(entry.activations), std::string(name_of(entry.layout)));
             }
             return rows;
         },
-        "Every registered linear kernel: (name, instruction set, weights, activations).");
+        "Every registered linear kernel: (name, instruction set, weights, activations, layout).");
     m.def("quantise_rows", &quantise_rows, "isa"_a, "x"_a, "block"_a,
           "Activations as kernels of `isa` see them: codes (rows, width), scales (rows, groups), sums of codes (rows, "
           "blocks), and outliers (rows, width), zero elsewhere.");

@@ -63,9 +63,9 @@ class PyProgram {
         require(vocabulary > 0 && kv_heads > 0 && head_dim > 0, "bad program");
     }
 
-    size_t slot(size_t width, bool per_output, size_t block) {
+    size_t slot(size_t width, bool per_output, size_t block, const std::string& layout) {
         require(width > 0 && (block == 0 || block % 16 == 0), "bad slot");
-        return program_.add_slot(width, per_output, block);
+        return program_.add_slot({width, per_output, block, layout_named(layout)});
     }
     size_t view(size_t slot, size_t offset, size_t width) {
         require(slot < program_.slots().size(), "no such slot");
@@ -94,11 +94,13 @@ class PyProgram {
     void linear(std::string label, size_t input, std::shared_ptr<PackedMatrix> weights, const std::string& kernel,
                 size_t output, std::optional<FloatVector> bias, std::optional<size_t> residual) {
         const LinearEntry& entry = kernel_named(kernel);
-        require(entry.weights == weights->format().type, "kernel does not read these weights");
-        const size_t block = program_.slots()[at(input).slot].block;
-        require(entry.activations == Activations::f32 || !weights->format().wide_scales,
+        const PackedFormat& format = weights->format();
+        require(entry.weights == format.type && entry.layout == format.layout, "kernel does not read these weights");
+        require(entry.activations == Activations::f32 || !format.wide_scales,
                 "kernels with int8 activations read fp16 scales");
-        require(entry.activations == Activations::int8 ? block == weights->format().block : block == 0,
+        const Slot& slot = program_.slots()[at(input).slot];
+        const bool is_rounded = slot.block == format.block && slot.layout == format.layout;
+        require(entry.activations == Activations::int8 ? is_rounded : slot.block == 0,
                 "kernel does not read these activations");
         require(at(input).width == weights->k() && at(output).width == weights->n() && is_f32(output) &&
                     is_per_output(input) == is_per_output(output),
@@ -254,16 +256,16 @@ void bind_programs(nb::module_& m) {
             "length"_a);
     m.def(
         "slot_bytes",
-        [](size_t width, bool per_output, size_t block, size_t rows, size_t outputs) {
-            return slot_bytes(Slot{width, per_output, block}, rows, outputs);
+        [](size_t width, bool per_output, size_t block, const std::string& layout, size_t rows, size_t outputs) {
+            return slot_bytes(Slot{width, per_output, block, layout_named(layout)}, rows, outputs);
         },
-        "width"_a, "per_output"_a, "block"_a, "rows"_a, "outputs"_a,
+        "width"_a, "per_output"_a, "block"_a, "layout"_a, "rows"_a, "outputs"_a,
         "Bytes a slot of a program takes in a step of that many tokens and outputs.");
     nb::class_<PyProgram>(m, "Program")
         .def(nb::init<std::shared_ptr<ThreadPool>, const std::string&, size_t, size_t, size_t, size_t,
                       std::vector<double>>(),
              "threads"_a, "isa"_a, "vocabulary"_a, "layers"_a, "kv_heads"_a, "head_dim"_a, "inverse_frequencies"_a)
-        .def("slot", &PyProgram::slot, "width"_a, "per_output"_a, "block"_a)
+        .def("slot", &PyProgram::slot, "width"_a, "per_output"_a, "block"_a, "layout"_a = "panel32")
         .def("view", &PyProgram::view, "slot"_a, "offset"_a, "width"_a)
         .def("embed", &PyProgram::embed, "label"_a, "table"_a, "output"_a)
         .def("rms_norm", &PyProgram::rms_norm, "label"_a, "input"_a, "weight"_a, "output"_a, "epsilon"_a)

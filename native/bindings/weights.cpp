@@ -16,6 +16,13 @@ StorageType storage_named(const std::string& name, bool wide_scales = false) {
     return *type;
 }
 
+PackedFormat format_of(const std::string& storage, bool wide_scales, const std::string& layout) {
+    PackedFormat format = storage_named(storage, wide_scales).packed;
+    format.layout = layout_named(layout);
+    require(format.is_possible(), "no such weights in this layout");
+    return format;
+}
+
 // Whether `arrays` are all that `type` stores of equally many rows of k.
 bool fit(const StorageType& type, const std::vector<StoredArray>& arrays, size_t k) {
     const RowBytes bytes = type.row_bytes(k);
@@ -33,14 +40,14 @@ bool fit(const StorageType& type, const std::vector<StoredArray>& arrays, size_t
 using PackResult = std::pair<std::shared_ptr<PackedMatrix>, std::optional<std::pair<size_t, size_t>>>;
 PackResult pack(const WeightMemory& memory, size_t offset,
                 const std::vector<std::pair<std::string, std::vector<StoredArray>>>& parts, size_t k,
-                ThreadPool& threads, bool wide_scales) {
+                ThreadPool& threads, bool wide_scales, const std::string& layout) {
     require(!parts.empty() && k > 0, "nothing to pack");
-    const PackedFormat format = storage_named(parts[0].first, wide_scales).packed;
+    const PackedFormat format = format_of(parts[0].first, wide_scales, layout);
     size_t n = 0;
     std::vector<StorageType> types;
     for (const auto& [name, arrays] : parts) {
         const StorageType& type = types.emplace_back(storage_named(name, wide_scales));
-        require(type.packed == format, "stacked tensors must have one packed format");
+        require(format_of(name, wide_scales, layout) == format, "stacked tensors must have one packed format");
         require(type.elements % 16 == 0 || type.elements >= k || !type.is_separate(), "a block is no multiple of 16");
         require(fit(type, arrays, k), "row bytes do not match k");
         n += arrays[0].shape(0);
@@ -63,9 +70,9 @@ PackResult pack(const WeightMemory& memory, size_t offset,
 
 // What pack() left at `offset`, or a file that was read there.
 std::shared_ptr<PackedMatrix> packed_view(const WeightMemory& memory, size_t offset, const std::string& storage,
-                                          size_t n, size_t k, bool wide_scales) {
+                                          size_t n, size_t k, bool wide_scales, const std::string& layout) {
     require(n > 0 && k > 0, "an empty matrix");
-    const PackedFormat format = storage_named(storage, wide_scales).packed;
+    const PackedFormat format = format_of(storage, wide_scales, layout);
     const size_t bytes = format.matrix_bytes(n, k), available = memory.memory->bytes();
     require(offset % kCacheLine == 0 && offset <= available && bytes <= available - offset, "weight memory too small");
     return std::make_shared<PackedMatrix>(format, n, k, memory.memory->data() + offset, memory.memory);
@@ -90,13 +97,23 @@ void bind_weights(nb::module_& m) {
         "storage"_a, "What a storage type is packed as: (weights, block, has offsets).");
     m.def(
         "packed_bytes",
-        [](const std::string& storage, size_t n, size_t k, bool wide_scales) {
-            return storage_named(storage, wide_scales).packed.matrix_bytes(n, k);
+        [](const std::string& storage, size_t n, size_t k, bool wide_scales, const std::string& layout) {
+            return format_of(storage, wide_scales, layout).matrix_bytes(n, k);
         },
-        "storage"_a, "n"_a, "k"_a, "wide_scales"_a = false, "Bytes of the packed form of an (n, k) tensor.");
-    m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a, "wide_scales"_a = false);
+        "storage"_a, "n"_a, "k"_a, "wide_scales"_a = false, "layout"_a = "panel32",
+        "Bytes of the packed form of an (n, k) tensor.");
+    m.def(
+        "can_pack",
+        [](const std::string& storage, const std::string& layout) {
+            PackedFormat format = storage_named(storage).packed;
+            format.layout = layout_named(layout);
+            return format.is_possible();
+        },
+        "storage"_a, "layout"_a, "Whether the layout knows weights of that storage type.");
+    m.def("pack", &pack, "memory"_a, "offset"_a, "parts"_a, "k"_a, "threads"_a, "wide_scales"_a = false,
+          "layout"_a = "panel32");
     m.def("packed_view", &packed_view, "memory"_a, "offset"_a, "storage"_a, "n"_a, "k"_a, "wide_scales"_a = false,
-          "The matrix of n x k weights of that storage type that lies packed at `offset`.");
+          "layout"_a = "panel32", "The matrix of n x k weights of that storage type that lies packed at `offset`.");
     nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<size_t>(), "bytes"_a);
     nb::class_<PackedMatrix>(m, "PackedMatrix")
         .def_prop_ro("n", &PackedMatrix::n)

@@ -4,9 +4,9 @@
 
 namespace nybble {
 
-#define LINEAR_KERNEL(isa, weights, activations)                \
-    namespace isa {                                             \
-    extern const LinearKernel linear_##weights##_##activations; \
+#define LINEAR_KERNEL(isa, weights, activations, layout)                   \
+    namespace isa {                                                        \
+    extern const LinearKernel linear_##weights##_##activations##_##layout; \
     }
 #define ROW_KERNELS(isa)                   \
     namespace isa {                        \
@@ -21,9 +21,13 @@ const char* name_of(Activations activations) { return activations == Activations
 
 const std::vector<LinearEntry>& linear_kernels() {
     static const std::vector<LinearEntry> entries = {
-#define LINEAR_KERNEL(isa_, weights_, activations_)                                            \
-    {"linear_" #weights_ "_" #activations_ "_panel32_" #isa_, Isa::isa_, WeightType::weights_, \
-     Activations::activations_, &isa_::linear_##weights_##_##activations_},
+#define LINEAR_KERNEL(isa_, weights_, activations_, layout_)       \
+    {"linear_" #weights_ "_" #activations_ "_" #layout_ "_" #isa_, \
+     Isa::isa_,                                                    \
+     WeightType::weights_,                                         \
+     Activations::activations_,                                    \
+     Layout::layout_,                                              \
+     &isa_::linear_##weights_##_##activations_##_##layout_},
 #define ROW_KERNELS(isa_)
 #include "kernels/registry.inc"
 #undef LINEAR_KERNEL
@@ -39,6 +43,16 @@ const LinearEntry* find_linear_kernel(const std::string& name) {
     return nullptr;
 }
 
+const LinearEntry* find_linear_kernel(const PackedFormat& format, Activations activations, Isa isa) {
+    for (const LinearEntry& entry : linear_kernels()) {
+        if (entry.isa == isa && entry.weights == format.type && entry.activations == activations &&
+            entry.layout == format.layout) {
+            return &entry;
+        }
+    }
+    return nullptr;
+}
+
 namespace {
 
 struct KernelsOfIsa {
@@ -48,7 +62,7 @@ struct KernelsOfIsa {
 
 KernelsOfIsa kernels_of(Isa isa) {
     switch (isa) {
-#define LINEAR_KERNEL(isa_, weights_, activations_)
+#define LINEAR_KERNEL(isa_, weights_, activations_, layout_)
 #define ROW_KERNELS(isa_) \
     case Isa::isa_: return {isa_::row_kernels, isa_::peak_kernels};
 #include "kernels/registry.inc"

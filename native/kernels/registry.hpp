@@ -15,6 +15,7 @@ struct LinearEntry {
     Isa isa;
     WeightType weights;
     Activations activations;
+    Layout layout;
     const LinearKernel* kernel;
 };
 
@@ -22,6 +23,9 @@ const std::vector<LinearEntry>& linear_kernels();
 
 // Null when there is none of that name.
 const LinearEntry* find_linear_kernel(const std::string& name);
+
+// The one of `isa` that reads weights packed so. Null when there is none.
+const LinearEntry* find_linear_kernel(const PackedFormat& format, Activations activations, Isa isa);
 
 const RowKernels& row_kernels(Isa isa);
 

@@ -45,12 +45,10 @@ void narrow(const float* floats, uint16_t* halves, size_t count) {
 }  // namespace
 
 const LinearKernel* Linear::find_kernel(const MatMulNBits& node) {
-    const WeightType weights = storage_of(node).packed.type;
+    const PackedFormat format = storage_of(node).packed;
     const Activations activations = node.rounds_activations() ? Activations::int8 : Activations::f32;
     for (const Isa isa : available_isas()) {
-        for (const LinearEntry& entry : linear_kernels()) {
-            if (entry.isa == isa && entry.weights == weights && entry.activations == activations) return entry.kernel;
-        }
+        if (const LinearEntry* entry = find_linear_kernel(format, activations, isa)) return entry->kernel;
     }
     return nullptr;
 }
@@ -94,6 +92,7 @@ void Linear::run(const Runtime& runtime, OrtKernelContext* context) const {
 
 void Linear::multiply(const SessionThreads& threads, const Tensor& input, void* output, size_t rows) const {
     const size_t k = weights_->k(), n = weights_->n(), block = weights_->format().block;
+    const Layout layout = weights_->format().layout;
     const bool halves = type_ == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
     // Kernels with float activations only read them.
     FloatRows from{const_cast<float*>(input.as<float>()), k}, to{static_cast<float*>(output), n};
@@ -103,8 +102,8 @@ void Linear::multiply(const SessionThreads& threads, const Tensor& input, void* 
     }
     LinearArguments arguments{weights_.get(), {}, from, to, bias_.empty() ? nullptr : bias_.data(), {}};
     if (rounds_activations_) {
-        uint8_t* memory = quantised_rows.reserve(quantised_rows_bytes(k, block, rows));
-        arguments.quantised = lay_out_quantised_rows(k, block, rows, memory);
+        uint8_t* memory = quantised_rows.reserve(quantised_rows_bytes(k, block, layout, rows));
+        arguments.quantised = lay_out_quantised_rows(k, block, layout, rows, memory);
     }
     static const RowKernels& row_functions = row_kernels(available_isas().front());
     const auto prepare = [&](size_t row) {

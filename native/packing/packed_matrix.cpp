@@ -55,10 +55,21 @@ size_t PackedFormat::block_bytes() const {
     return code_bytes() + (has_offsets ? 2 : 1) * kPanelChannels * scale_bytes();
 }
 
+bool PackedFormat::is_possible() const {
+    if (!is_quantised(type)) return layout == Layout::panel32;
+    return block % (traits_of(layout).depth * (8 / bits_of(type))) == 0;
+}
+
+size_t PackedFormat::panel_bytes(size_t k) const {
+    if (k > SIZE_MAX - block) throw std::bad_alloc();
+    const size_t bytes = checked_multiply((k + block - 1) / block, block_bytes());
+    const bool is_even = bytes % (2 * kCacheLine) == 0;
+    return traits_of(layout).odd_panels && is_even ? bytes + kCacheLine : bytes;
+}
+
 size_t PackedFormat::matrix_bytes(size_t n, size_t k) const {
-    if (n > SIZE_MAX - kPanelChannels || k > SIZE_MAX - block) throw std::bad_alloc();
-    const size_t panels = (n + kPanelChannels - 1) / kPanelChannels;
-    return checked_multiply(panels, checked_multiply((k + block - 1) / block, block_bytes()));
+    if (n > SIZE_MAX - kPanelChannels) throw std::bad_alloc();
+    return checked_multiply((n + kPanelChannels - 1) / kPanelChannels, panel_bytes(k));
 }
 
 PackedMatrix::PackedMatrix(PackedFormat format, size_t n, size_t k, uint8_t* data,
@@ -67,16 +78,15 @@ PackedMatrix::PackedMatrix(PackedFormat format, size_t n, size_t k, uint8_t* dat
       n_(n),
       k_(k),
       block_bytes_(format.block_bytes()),
-      panel_bytes_((k + format.block - 1) / format.block * format.block_bytes()),
+      panel_bytes_(format.panel_bytes(k)),
       data_(data),
       storage_(std::move(storage)) {}
 
-CodePlace place_of_code(WeightType type, size_t channel, size_t k) {
-    const size_t half = channel / 16, lane = channel % 16;
-    const size_t groups_per_line = 8 / bits_of(type), group = k / kGroupCodes;
-    const size_t line = group / groups_per_line * 2 + half;
-    return {line * 64 + lane * kGroupCodes + k % kGroupCodes,
-            static_cast<int>(group % groups_per_line * bits_of(type))};
+CodePlace place_of_code(const PackedFormat& format, size_t channel, size_t k) {
+    const size_t bits = bits_of(format.type), depth = traits_of(format.layout).depth;
+    const size_t run = k / depth, runs_of_line = 8 / bits;
+    const size_t byte = (run / runs_of_line * kPanelChannels + channel) * depth + k % depth;
+    return {byte, static_cast<int>(run % runs_of_line * bits)};
 }
 
 void PackedMatrix::decode_row(size_t channel, float* out) const {
@@ -103,11 +113,12 @@ void PackedMatrix::decode_row(size_t channel, float* out) const {
         float offset = -zero_point * scale;  // exact: times a power of two
         if (format_.has_offsets) offset = read_number(format_, numbers + kPanelChannels * format_.scale_bytes());
         const size_t count = std::min(format_.block, k_ - begin);
-        for (size_t group = 0; group < count; group += kGroupCodes) {
-            const CodePlace place = place_of_code(format_.type, lane, group);
-            const size_t end = std::min(group + kGroupCodes, count);
-            for (size_t i = group; i < end; ++i) {
-                const auto code = static_cast<float>((block[place.byte + i - group] >> place.shift) & mask);
+        const size_t depth = traits_of(format_.layout).depth;
+        for (size_t run = 0; run < count; run += depth) {
+            const CodePlace place = place_of_code(format_, lane, run);
+            const size_t end = std::min(run + depth, count);
+            for (size_t i = run; i < end; ++i) {
+                const auto code = static_cast<float>((block[place.byte + i - run] >> place.shift) & mask);
                 // Exact in double, then rounded once, as a fused multiply-add does it.
                 out[begin + i] = static_cast<float>(static_cast<double>(scale) * code + offset);
             }

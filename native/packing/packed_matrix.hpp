@@ -5,10 +5,8 @@
 // Scales and offsets may be fp32 instead ("wide"), for linears on fp32 activations.
 //   weight = scale · (code − 2^(bits−1))        without offsets
 //   weight = scale · code + offset              with offsets
-// Codes lie as vector units want them: for 4 successive k ("k group"), two lines of 64 bytes (16 channels × 4 k) each.
-// 4-bit codes share a line between two k groups: the low nibbles are the first, the high nibbles the second. 2-bit
-// codes share one between four, the first in the lowest bits. Float weights (fp32, fp16, bf16) have no blocks: per k,
-// 32 channels. K is padded to whole blocks and N to whole panels with zeros.
+// Codes lie in lines as the layout says. Float weights (fp32, fp16, bf16) have no blocks: per k, 32 channels. K is
+// padded to whole blocks and N to whole panels with zeros.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +14,9 @@
 #include <memory>
 
 #include "base/memory.hpp"
+#include "packing/layout.hpp"
 
 namespace nybble {
-
-inline constexpr size_t kPanelChannels = 32;
-inline constexpr size_t kGroupCodes = 4;       // successive k whose codes lie side by side
-inline constexpr size_t kGroupBytes = 2 * 64;  // one k group of a panel, a byte a code
 
 enum class WeightType { w2, w4, w8, f16, bf16, f32 };
 
@@ -37,12 +32,16 @@ struct PackedFormat {
     size_t block;  // elements along K that share a scale; 1 for floats
     bool has_offsets;
     bool wide_scales = false;
+    Layout layout = Layout::panel32;
 
+    // Whether the layout knows such weights: blocks are whole lines.
+    bool is_possible() const;
     // Bytes of a scale or an offset.
     size_t scale_bytes() const { return wide_scales ? sizeof(float) : sizeof(uint16_t); }
     // Bytes of one block of a panel (one k for floats).
     size_t block_bytes() const;
     size_t code_bytes() const;
+    size_t panel_bytes(size_t k) const;
     // Bytes of a whole (n, k) matrix; throws std::bad_alloc when they overflow.
     size_t matrix_bytes(size_t n, size_t k) const;
     friend bool operator==(const PackedFormat&, const PackedFormat&) = default;
@@ -81,6 +80,6 @@ struct CodePlace {
     size_t byte;
     int shift;
 };
-CodePlace place_of_code(WeightType type, size_t channel, size_t k_in_block);
+CodePlace place_of_code(const PackedFormat& format, size_t channel, size_t k_in_block);
 
 }  // namespace nybble

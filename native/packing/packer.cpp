@@ -11,12 +11,6 @@
 namespace nybble {
 namespace {
 
-uint32_t four_codes(const uint8_t* codes) {
-    uint32_t four;
-    std::memcpy(&four, codes, sizeof four);
-    return four;
-}
-
 // A scale or offset; false: it is not finite there.
 bool store_number(const PackedFormat& format, float number, uint8_t* to) {
     if (format.wide_scales) {
@@ -28,18 +22,30 @@ bool store_number(const PackedFormat& format, float number, uint8_t* to) {
     return is_finite_half(half);
 }
 
-// Codes go four k at a time to where place_of_code() says; 4-bit ones share their bytes with those
-// four k later, 2-bit ones with those 4, 8 and 12 k later. False: a scale or offset is not finite.
-bool store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const DecodedBlock& decoded) {
-    const PackedFormat& format = matrix.format();
-    const size_t bits = bits_of(format.type), groups_per_line = 8 / bits;
-    uint8_t* to = block + place_of_code(format.type, lane, 0).byte;
-    for (size_t k = 0; k < format.block; k += 4 * groups_per_line, to += kGroupBytes) {
-        uint32_t line = 0;
-        for (size_t group = 0; group < groups_per_line; ++group) {
-            line |= four_codes(decoded.codes + k + 4 * group) << (group * bits);
+// The codes of a channel, as many at a time as lie side by side (a Word of them): those of fewer than 8 bits share
+// their bytes with those behind them.
+template <typename Word>
+void store_codes(const PackedFormat& format, uint8_t* to, const uint8_t* codes) {
+    const size_t bits = bits_of(format.type), runs_of_line = 8 / bits;
+    const size_t line_bytes = kPanelChannels * sizeof(Word);
+    for (size_t k = 0; k < format.block; to += line_bytes) {
+        Word line = 0;
+        for (size_t run = 0; run < runs_of_line; ++run, k += sizeof(Word)) {
+            Word run_codes;
+            std::memcpy(&run_codes, codes + k, sizeof run_codes);
+            line |= run_codes << (run * bits);
         }
         std::memcpy(to, &line, sizeof line);
+    }
+}
+
+// False: a scale or offset is not finite.
+bool store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const DecodedBlock& decoded) {
+    const PackedFormat& format = matrix.format();
+    uint8_t* to = block + place_of_code(format, lane, 0).byte;
+    switch (format.layout) {
+        case Layout::panel32: store_codes<uint32_t>(format, to, decoded.codes); break;
+        case Layout::panel32k8: store_codes<uint64_t>(format, to, decoded.codes); break;
     }
     uint8_t* numbers = block + format.code_bytes() + lane * format.scale_bytes();
     bool finite = store_number(format, decoded.scale, numbers);

@@ -48,7 +48,7 @@ class WeightsAhead {
 
 size_t slot_bytes(const Slot& slot, size_t rows, size_t outputs) {
     const size_t slot_rows = slot.rows(rows, outputs);
-    if (slot.block != 0) return quantised_rows_bytes(slot.width, slot.block, slot_rows);
+    if (slot.block != 0) return quantised_rows_bytes(slot.width, slot.block, slot.layout, slot_rows);
     // Kernels read whole vectors past the last row's end: one spare line.
     return float_stride(slot) * slot_rows * sizeof(float) + kCacheLine;
 }
@@ -59,8 +59,8 @@ Program::Program(std::shared_ptr<ThreadPool> threads, Isa isa, std::vector<doubl
       inverse_frequencies_(std::move(inverse_frequencies)),
       work_(threads_->size()) {}
 
-size_t Program::add_slot(size_t width, bool per_output, size_t block) {
-    slots_.push_back({width, per_output, block});
+size_t Program::add_slot(const Slot& slot) {
+    slots_.push_back(slot);
     return slots_.size() - 1;
 }
 
@@ -92,7 +92,8 @@ void Program::prepare_memory(size_t rows, size_t outputs) {
         if (slot.block == 0) {
             slot.floats = {activations_.as<float>(at), float_stride(slot)};
         } else {
-            slot.quantised = lay_out_quantised_rows(slot.width, slot.block, slot_rows, activations_.data() + at);
+            uint8_t* memory = activations_.data() + at;
+            slot.quantised = lay_out_quantised_rows(slot.width, slot.block, slot.layout, slot_rows, memory);
         }
         at += slot_bytes(slot, rows, outputs);
     }

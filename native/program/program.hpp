@@ -28,11 +28,13 @@ struct View {
     size_t width;
 };
 
-// Memory that buffers with disjoint lifetimes share. `block` is 0 for fp32, else that of int8 activations.
+// Memory that buffers with disjoint lifetimes share. `block` is 0 for fp32, else that of int8 activations; `layout`
+// that of the weights these will be multiplied with.
 struct Slot {
     size_t width;
     bool per_output;
     size_t block;
+    Layout layout = Layout::panel32;
     FloatRows floats{};
     QuantisedRows quantised{};
 
@@ -134,7 +136,7 @@ class Program {
     // One of `inverse_frequencies` for each pair of a head's features.
     Program(std::shared_ptr<ThreadPool> threads, Isa isa, std::vector<double> inverse_frequencies);
 
-    size_t add_slot(size_t width, bool per_output, size_t block);
+    size_t add_slot(const Slot& slot);
     void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }
     // `slot` gets the logits, all of it.
     void set_logits(size_t slot) { logits_ = slot; }

@@ -9,9 +9,10 @@ from nybble.errors import InvalidParameter, KernelUnavailable
 from nybble.graph.dispatch import Accuracy, LinearKernel, choose_linear_kernel, linear_kernels, selected_isa
 
 AVAILABLE = _native.available_isas()
+STORAGE = {"w2": "W2B32", "w4": "W4B32", "w8": "W8B32", "f16": "F16", "bf16": "BF16", "f32": "F32"}
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, available: list[str], *kernels: tuple[str, str, str, str]) -> None:
+def pretend(monkeypatch: pytest.MonkeyPatch, available: list[str], *kernels: tuple[str, str, str, str, str]) -> None:
     """A CPU with ``available`` and a build with ``kernels``."""
     monkeypatch.setattr(_native, "available_isas", lambda: available)
     monkeypatch.setattr(_native, "linear_kernels", lambda: list(kernels))
@@ -41,20 +42,21 @@ def test_an_instruction_set_this_cpu_lacks_is_refused_with_those_it_has(monkeypa
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
-@pytest.mark.parametrize("weights", ["w2", "w4", "w8", "f16", "bf16", "f32"])
+@pytest.mark.parametrize("weights", STORAGE)
 @pytest.mark.parametrize("accuracy", Accuracy)
 def test_every_weight_type_has_a_kernel(isa: str, weights: str, accuracy: Accuracy) -> None:
     """int8 activations where the weights are quantised and nobody asked for fp32."""
-    choice = choose_linear_kernel(weights, accuracy, isa)
+    choice = choose_linear_kernel(STORAGE[weights], accuracy, isa)
     activations = "int8" if weights in ("w2", "w4", "w8") and accuracy is Accuracy.INT8 else "f32"
-    assert choice.kernel == LinearKernel(f"linear_{weights}_{activations}_panel32_{isa}", isa, weights, activations)
+    name = f"linear_{weights}_{activations}_panel32_{isa}"
+    assert choice.kernel == LinearKernel(name, isa, weights, activations, "panel32")
     assert choice.kernel in linear_kernels()
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)
 @pytest.mark.parametrize("accuracy", Accuracy)
 def test_every_better_kernel_was_refused_for_a_reason(isa: str, accuracy: Accuracy) -> None:
-    choice = choose_linear_kernel("w4", accuracy, isa)
+    choice = choose_linear_kernel("W4B32", accuracy, isa)
     better = [kernel for kernel in linear_kernels() if kernel.weights == "w4"]
     better = better[: better.index(choice.kernel)]
     assert [name for name, _ in choice.refused] == [kernel.name for kernel in better]
@@ -71,25 +73,25 @@ def test_the_first_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(
         monkeypatch,
         ["middle", "plain"],
-        ("a", "best", "w4", "int8"),
-        ("b", "middle", "w8", "int8"),
-        ("c", "middle", "w4", "int8"),
-        ("d", "middle", "w4", "f32"),
-        ("e", "plain", "w4", "int8"),
+        ("a", "best", "w4", "int8", "panel32"),
+        ("b", "middle", "w8", "int8", "panel32"),
+        ("c", "middle", "w4", "int8", "panel32"),
+        ("d", "middle", "w4", "f32", "panel32"),
+        ("e", "plain", "w4", "int8", "panel32"),
     )
-    choice = choose_linear_kernel("w4", Accuracy.INT8, "middle")
+    choice = choose_linear_kernel("W4B32", Accuracy.INT8, "middle")
     assert (choice.kernel.name, choice.refused) == ("c", (("a", "this CPU has no best"),))
-    choice = choose_linear_kernel("w4", Accuracy.F32, "middle")
+    choice = choose_linear_kernel("W4B32", Accuracy.F32, "middle")
     assert choice.kernel.name == "d"
     assert choice.refused[1] == ("c", "rounds activations to int8; f32 is asked for")
-    choice = choose_linear_kernel("w4", Accuracy.INT8, "plain")
+    choice = choose_linear_kernel("W4B32", Accuracy.INT8, "plain")
     assert choice.kernel.name == "e"
     assert [reason for _, reason in choice.refused] == ["this CPU has no best", *["NYBBLE_ISA=plain"] * 2]
 
 
 def test_weights_that_no_kernel_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KernelUnavailable, match="no kernel of this build reads w3 weights on portable"):
-        choose_linear_kernel("w3", Accuracy.INT8, "portable")
-    pretend(monkeypatch, ["plain"], ("a", "plain", "w4", "int8"))
+    with pytest.raises(KernelUnavailable, match="no kernel of this build reads w2 weights on avx1024"):
+        choose_linear_kernel("W2B32", Accuracy.INT8, "avx1024")
+    pretend(monkeypatch, ["plain"], ("a", "plain", "w4", "int8", "panel32"))
     with pytest.raises(KernelUnavailable, match="w4 weights on plain"):
-        choose_linear_kernel("w4", Accuracy.F32, "plain")
+        choose_linear_kernel("W4B32", Accuracy.F32, "plain")

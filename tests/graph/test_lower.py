@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nybble.formats.gguf import open_gguf
 from nybble.graph.graph import Graph
 from nybble.graph.passes.lower import lower
-from nybble.graph.passes.quantise_activations import quantise_activations
+from nybble.graph.passes.quantise_activations import Rounding, quantise_activations
 from nybble.graph.reference import ReferenceCache, ReferenceWeights, run
 from nybble.models.build import build_graph
 from tests.models.tiny import TinyModel, tiny_checkpoint, tiny_gguf
@@ -38,8 +38,8 @@ def test_random_graphs_compute_the_same(graph: Graph) -> None:
 @given(random_graphs(storages=("F32", "F32", "Q8_0", "Q5_0")), st.sampled_from([8, 16, 32]))
 def test_random_graphs_with_quantised_activations(graph: Graph, block: int) -> None:
     """Where every linear has the same block, quantising before the other passes or behind them is the same."""
-    plain = logits_of(quantise_activations(graph, lambda linear: block), STEPS)
-    for expected, found in zip(plain, logits_of(lower(graph, lambda linear: block), STEPS), strict=True):
+    plain = logits_of(quantise_activations(graph, lambda linear: Rounding(block)), STEPS)
+    for expected, found in zip(plain, logits_of(lower(graph, lambda linear: Rounding(block)), STEPS), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * max(1.0, np.abs(expected).max()))
 
 
@@ -52,7 +52,7 @@ def test_a_layer_is_nine_ops(model: TinyModel) -> None:
 
 def test_quantised_activations_cost_one_op_a_layer() -> None:
     """Behind the attention; norms and activations write codes themselves."""
-    graph = lower(build_graph(tiny_checkpoint(TinyModel())), lambda linear: 16)
+    graph = lower(build_graph(tiny_checkpoint(TinyModel())), lambda linear: Rounding(16))
     layer, last = [*LAYER[:4], "Quantise", *LAYER[4:]], [*LAST[:6], "Quantise", *LAST[6:]]
     assert labels(graph) == ["Embed", *layer, *last, "RMSNorm", "Linear"]
 

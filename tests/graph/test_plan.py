@@ -76,7 +76,9 @@ def test_a_plan_is_what_packing_takes(graph: Graph, accuracy: Accuracy, isa: str
 
     for op in linears:
         matrix, kernel = planned.matrices[op.weights], planned.choices[op.label].kernel
-        assert planned.choices[op.label] == choose_linear_kernel(matrix.weights, accuracy, isa)
+        storage = planned.graph.tensors[op.weights[0]].storage.name
+        assert matrix.layout == kernel.layout
+        assert planned.choices[op.label] == choose_linear_kernel(storage, accuracy, isa)
         quantised = planned.graph.buffers[op.input].quantised_block
         assert quantised == (matrix.block if kernel.activations == "int8" else None)
     assert set(planned.choices) == {op.label for op in linears}
@@ -146,14 +148,14 @@ def test_a_scale_that_is_not_finite_names_tensor_and_row() -> None:
 
 
 def test_weights_without_a_kernel_are_refused_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "linear_kernels", lambda: [("a", "portable", "w4", "int8")])
+    monkeypatch.setattr(_native, "linear_kernels", lambda: [("a", "portable", "w4", "int8", "panel32")])
     with pytest.raises(KernelUnavailable, match="f32 weights on portable"):
         plan(tiny({}), Accuracy.INT8, "portable")
 
 
 def test_what_native_programs_cannot_run_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against an internal error late in compiling when no pass fused a RoPE with its KV append."""
-    monkeypatch.setattr("nybble.graph.plan.lower", lambda graph, block_of: graph)
+    monkeypatch.setattr("nybble.graph.plan.lower", lambda graph, rounding_of: graph)
     graph = tiny({})
     first = next(op for op in graph.ops if isinstance(op, Rope))
     with pytest.raises(UnsupportedFeature, match=first.label):

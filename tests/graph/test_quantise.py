@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nybble.graph.graph import Buffer, Graph, buffers_read
 from nybble.graph.ops import Add, Attention, KVAppend, Linear, Op, Quantise, RMSNorm, SwiGLU
 from nybble.graph.passes.fold_quantise import fold_quantise
-from nybble.graph.passes.quantise_activations import quantise_activations
+from nybble.graph.passes.quantise_activations import Rounding, quantise_activations
 from nybble.graph.reference import ReferenceCache, fake_quantise, run
 
 from .small import HEAD_DIM, KEY_WIDTH, STEPS, embedded, labels, logits_of, random_graphs, tensor
@@ -27,22 +27,27 @@ def graph_of(*ops: Op, layers: int = 0) -> Graph:
     return embedded(KEY_WIDTH, *ops, widths=widths, tensors=[*W, *NORMS], layers=layers)
 
 
+LAYOUTS = ("panel32", "panel32k8")
 BLOCKS = st.sampled_from([None, 4, 8, 16, 24, 32])
 
 
 @settings(max_examples=60)
 @given(random_graphs(), st.lists(BLOCKS, min_size=1, max_size=4))
 def test_each_linear_reads_the_block_it_asked_for(graph: Graph, blocks: list[int | None]) -> None:
-    def block_of(linear: Linear) -> int | None:
-        return blocks[len(linear.weights[0] + linear.output) % len(blocks)]
+    def rounding_of(linear: Linear) -> Rounding | None:
+        index = len(linear.weights[0] + linear.output)
+        block = blocks[index % len(blocks)]
+        return None if block is None else Rounding(block, LAYOUTS[index % 3 % 2])
 
-    quantised = quantise_activations(graph, block_of)
+    quantised = quantise_activations(graph, rounding_of)
     for before, after in zip(
         (op for op in graph.ops if isinstance(op, Linear)),
         (op for op in quantised.ops if isinstance(op, Linear)),
         strict=True,
     ):
-        assert quantised.buffers[after.input].quantised_block == block_of(before)
+        buffer, rounding = quantised.buffers[after.input], rounding_of(before)
+        assert buffer.quantised_block == (rounding and rounding.block)
+        assert rounding is None or buffer.layout == rounding.layout
     pairs = [(op.input, op.output) for op in quantised.ops if isinstance(op, Quantise)]
     assert len(pairs) == len(set(pairs))
 
@@ -50,7 +55,7 @@ def test_each_linear_reads_the_block_it_asked_for(graph: Graph, blocks: list[int
 @settings(max_examples=80)
 @given(random_graphs(), st.sampled_from([4, 8, 16, 24, 32]))
 def test_folding_changes_no_bit(graph: Graph, block: int) -> None:
-    quantised = quantise_activations(graph, lambda linear: block)
+    quantised = quantise_activations(graph, lambda linear: Rounding(block))
     for expected, found in zip(logits_of(quantised, STEPS), logits_of(fold_quantise(quantised), STEPS), strict=True):
         np.testing.assert_array_equal(found, expected)
 
@@ -63,12 +68,12 @@ def test_readers_of_one_buffer_share_a_quantise() -> None:
         Add("sum", "b", "c", "e"),
         Add("sum", "d", "e", "logits"),
     )
-    after = quantise_activations(graph, lambda op: 16 if op.label == "second" else 32)
+    after = quantise_activations(graph, lambda op: Rounding(16 if op.label == "second" else 32))
     assert labels(after) == ["Embed", "Quantise", "Linear", "Quantise", "Linear", "Linear", "Add", "Add"]
 
 
 def test_the_linear_sees_rounded_values() -> None:
-    graph = quantise_activations(graph_of(Linear("head", "x", ("w0",), "logits")), lambda linear: 16)
+    graph = quantise_activations(graph_of(Linear("head", "x", ("w0",), "logits")), lambda linear: Rounding(16))
     plain = graph_of(Linear("head", "x", ("w0",), "logits"))
     cache = ReferenceCache(plain)
     x, weight = (cache.weights(plain.tensors[name], np.dtype(np.float64)) for name in ("table", "w0"))
@@ -79,8 +84,8 @@ def test_the_linear_sees_rounded_values() -> None:
 def test_none_and_quantised_inputs_stay() -> None:
     graph = graph_of(Linear("head", "x", ("w0",), "logits"))
     assert quantise_activations(graph, lambda linear: None).ops == graph.ops
-    once = quantise_activations(graph, lambda linear: 16)
-    assert quantise_activations(once, lambda linear: 16).ops == once.ops
+    once = quantise_activations(graph, lambda linear: Rounding(16))
+    assert quantise_activations(once, lambda linear: Rounding(16)).ops == once.ops
 
 
 FOLDS = {
@@ -93,7 +98,7 @@ ATTENTION = (KVAppend("append", 0, "x", "x"), Attention("attention", 0, "x", "a"
 @pytest.mark.parametrize("ops", FOLDS.values(), ids=FOLDS.keys())
 def test_the_producer_writes_codes_itself(ops: tuple[Op, ...]) -> None:
     graph = graph_of(*ops, HEAD)
-    after = fold_quantise(quantise_activations(graph, lambda linear: 8))
+    after = fold_quantise(quantise_activations(graph, lambda linear: Rounding(8)))
     assert labels(after) == labels(graph)
     assert after.buffers[buffers_read(after.ops[-1])[0]] == Buffer(KEY_WIDTH, quantised_block=8)
     assert "a" not in after.buffers
@@ -110,7 +115,7 @@ STAYS = {
 @pytest.mark.parametrize(("ops", "block"), STAYS.values(), ids=STAYS.keys())
 def test_what_keeps_its_quantise(ops: tuple[Op, ...], block: int) -> None:
     layers = sum(isinstance(op, KVAppend) for op in ops)
-    quantised = quantise_activations(graph_of(*ops, layers=layers), lambda linear: block)
+    quantised = quantise_activations(graph_of(*ops, layers=layers), lambda linear: Rounding(block))
     assert "Quantise" in labels(quantised)
     assert fold_quantise(quantised).ops == quantised.ops
 
@@ -122,5 +127,5 @@ def test_two_block_sizes_keep_both_quantises() -> None:
         Linear("second", "a", ("w1",), "c"),
         Add("sum", "b", "c", "logits"),
     )
-    quantised = quantise_activations(graph, lambda op: 8 if op.label == "first" else 16)
+    quantised = quantise_activations(graph, lambda op: Rounding(8 if op.label == "first" else 16))
     assert labels(fold_quantise(quantised)).count("Quantise") == 2

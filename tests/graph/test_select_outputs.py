@@ -9,6 +9,7 @@ from nybble.graph.graph import Buffer, Graph
 from nybble.graph.ops import Linear, SelectOutputs
 from nybble.graph.passes.lower import lower
 from nybble.graph.passes.merge_linears import merge_linears
+from nybble.graph.passes.quantise_activations import Rounding
 from nybble.graph.passes.select_outputs import select_outputs
 from nybble.graph.reference import ReferenceCache, run
 from nybble.models.build import build_graph
@@ -44,7 +45,7 @@ def test_a_decoder_selects_behind_its_last_attention() -> None:
 
 def test_no_rows_asked_for_still_fills_the_cache() -> None:
     plain = build_graph(tiny_checkpoint(TinyModel()))
-    quantised = lower(plain, lambda linear: 24)
+    quantised = lower(plain, lambda linear: Rounding(24))
     assert run(quantised, [1, 2, 3], ReferenceCache(quantised), []).shape == (0, 300)
     graph = select_outputs(plain)
     cache = ReferenceCache(graph)

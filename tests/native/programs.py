@@ -46,13 +46,13 @@ def float_tensor(values: NDArray[np.floating], storage: StorageType = StorageTyp
     return Tensor("weight", storage, values.shape, stored.reshape(len(values), -1), "toy.gguf")
 
 
-def pack(*parts: Tensor, threads: int = 1) -> _native.PackedMatrix:
+def pack(*parts: Tensor, threads: int = 1, layout: str = "panel32") -> _native.PackedMatrix:
     """``parts`` stacked along N in memory of their own; fails if a scale is not finite."""
     n, k = sum(part.shape[0] for part in parts), parts[0].shape[1]
     wide = parts[0].wide_scales
-    memory = _native.WeightMemory(_native.packed_bytes(parts[0].storage.name, n, k, wide))
+    memory = _native.WeightMemory(_native.packed_bytes(parts[0].storage.name, n, k, wide, layout))
     rows = [(part.storage.name, part.arrays) for part in parts]
-    matrix, not_finite = _native.pack(memory, 0, rows, k, pool(threads), wide)
+    matrix, not_finite = _native.pack(memory, 0, rows, k, pool(threads), wide, layout)
     assert not_finite is None
     return matrix
 
@@ -83,9 +83,9 @@ class OpProgram:
         self._slot_of_guarded: dict[int, int] = {}
         self._margin = 0
 
-    def new(self, width: int, block: int = 0, per_output: bool = False) -> int:
+    def new(self, width: int, block: int = 0, per_output: bool = False, layout: str = "panel32") -> int:
         """A view of a whole new slot."""
-        return self.native.view(self.native.slot(width, per_output, block), 0, width)
+        return self.native.view(self.native.slot(width, per_output, block, layout), 0, width)
 
     def given(self, *parts: NDArray[np.floating]) -> list[int]:
         """Views of neighbouring features of one slot, the i-th of which starts as ``parts[i]``."""

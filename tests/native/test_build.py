@@ -19,14 +19,14 @@ OBJECTS = sorted(BUILD.glob("CMakeFiles/nybble_core.dir/native/kernels/targets/*
 def test_kernels_are_called_what_they_are() -> None:
     rows = _native.linear_kernels()
     assert len({name for name, *_ in rows}) == len(rows)
-    for name, isa, weights, activations in rows:
-        assert name == f"linear_{weights}_{activations}_panel32_{isa}"
+    for name, isa, weights, activations, layout in rows:
+        assert name == f"linear_{weights}_{activations}_{layout}_{isa}"
         assert re.fullmatch("w[248]|f16|bf16|f32", weights)
         assert re.fullmatch("int8|f32", activations)
 
 
 def test_the_registry_lists_the_best_instruction_set_first() -> None:
-    order = list(dict.fromkeys(isa for _, isa, _, _ in _native.linear_kernels()))
+    order = list(dict.fromkeys(isa for _, isa, *_ in _native.linear_kernels()))
     available = _native.available_isas()
     assert [isa for isa in order if isa in available] == available
     assert order[-1] == "portable"

@@ -10,43 +10,46 @@ from hypothesis import strategies as st
 from .programs import ISAS, bits, sweep
 from .test_linear_kernels import KERNELS, case_of, cases, storages
 
-KINDS = sorted({(weights, activations) for _, weights, activations in KERNELS.values()})
-every_kind = pytest.mark.parametrize(("weights", "activations"), KINDS)
+KINDS = sorted({(weights, activations, layout) for _, weights, activations, layout in KERNELS.values()})
+every_kind = pytest.mark.parametrize(("weights", "activations", "layout"), KINDS)
 
 
-def kernel(isa: str, weights: str, activations: str) -> str:
-    (name,) = (name for name, kind in KERNELS.items() if kind == (isa, weights, activations))
-    return name
+def names(*kind: str) -> list[str]:
+    """The kernels of this (weights, activations, layout) that this CPU can run."""
+    return [name for name, (isa, *of) in KERNELS.items() if tuple(of) == kind and isa in ISAS]
 
 
 @every_kind
 @sweep(50)
 @given(data=st.data())
-def test_every_instruction_set_gives_the_same_bits(weights: str, activations: str, data: st.DataObject) -> None:
-    case = data.draw(cases(weights))
-    expected = bits(case.run(kernel("portable", weights, activations)))
-    for isa in ISAS:
-        np.testing.assert_array_equal(bits(case.run(kernel(isa, weights, activations))), expected, isa)
+def test_every_instruction_set_gives_the_same_bits(
+    weights: str, activations: str, layout: str, data: st.DataObject
+) -> None:
+    """In each layout those of the first one."""
+    case = data.draw(cases(weights, layout))
+    expected = bits(case.run(f"linear_{weights}_{activations}_panel32_portable"))
+    for name in names(weights, activations, layout):
+        np.testing.assert_array_equal(bits(case.run(name)), expected, name)
 
 
 @every_kind
 @sweep(15)
-@given(data=st.data(), isa=st.sampled_from(ISAS))
+@given(data=st.data())
 def test_any_number_of_threads_gives_the_same_bits(
-    weights: str, activations: str, data: st.DataObject, isa: str
+    weights: str, activations: str, layout: str, data: st.DataObject
 ) -> None:
-    case, name = data.draw(cases(weights)), kernel(isa, weights, activations)
+    case = data.draw(cases(weights, layout))
+    name = data.draw(st.sampled_from(names(weights, activations, layout)))
     expected = bits(case.run(name))
     for threads in (2, 3, 7):
         np.testing.assert_array_equal(bits(case.run(name, threads)), expected, f"{threads} threads")
 
 
-@every_kind
-@pytest.mark.parametrize("isa", ISAS)
-def test_a_row_does_not_notice_the_others(weights: str, activations: str, isa: str) -> None:
+@pytest.mark.parametrize("name", [name for kind in KINDS for name in names(*kind)])
+def test_a_row_does_not_notice_the_others(name: str) -> None:
     """Each row alone, and in steps of every size up to 64, gives the bits it gives among 97."""
-    name = kernel(isa, weights, activations)
-    for storage in storages(weights):
+    _, weights, _, layout = KERNELS[name]
+    for storage in storages(weights, layout):
         blocks = 1 if storage.block_elements % 16 else 2 if storage.block_elements > 32 else 5
         k = 17 if storage.is_float else storage.block_elements * blocks
         case = case_of(storage, k, 33, 97, bias=True, residual="apart")

@@ -22,7 +22,8 @@ from tests.quant.stored import PLAIN, SEPARATE, random_tensor
 
 from .programs import ISAS, UNIT, OpProgram, float_tensor, pack, sweep
 
-KERNELS = {name: (isa, weights, activations) for name, isa, weights, activations in _native.linear_kernels()}
+KERNELS = {name: tuple(kind) for name, *kind in _native.linear_kernels()}
+"""(instruction set, weights, activations, layout) by name."""
 GROUP = reference.ACTIVATION_GROUP
 FLOAT_WIDTHS = (1, 2, 3, 15, 16, 17, 31, 33, 48, 63, 65)
 BLOCK_COUNTS = (1, 2, 3, 5, 7, 9, 17)
@@ -34,15 +35,17 @@ def kernels(*activations: str) -> list[object]:
     """Parameters for the kernels that read ``activations``; those this CPU cannot run are skipped."""
     return [
         pytest.param(name, marks=() if isa in ISAS else pytest.mark.skip(f"this CPU has no {isa}"))
-        for name, (isa, _, reads) in KERNELS.items()
+        for name, (isa, _, reads, _) in KERNELS.items()
         if reads in activations
     ]
 
 
-def storages(weights: str) -> list[Storage]:
-    """Every type that packs to ``weights``."""
+def storages(weights: str, layout: str) -> list[Storage]:
+    """Every type that packs to ``weights`` in ``layout``."""
     return [
-        storage for storage in (*StorageType, *PLAIN, *SEPARATE) if _native.packed_format(storage.name)[0] == weights
+        storage
+        for storage in (*StorageType, *PLAIN, *SEPARATE)
+        if _native.packed_format(storage.name)[0] == weights and _native.can_pack(storage.name, layout)
     ]
 
 
@@ -58,7 +61,7 @@ class Case:
 
     def run(self, kernel: str, threads: int = 1, rows: list[int] | None = None) -> NDArray[np.float32]:
         """The outputs (rows, N)."""
-        isa, _, activations = KERNELS[kernel]
+        isa, _, activations, layout = KERNELS[kernel]
         m, n = len(self.x), self.tensor.shape[0]
         program = OpProgram(m, isa, threads)
         output = program.guarded(self.residual if self.in_place else np.full((m, n), np.nan))
@@ -67,10 +70,12 @@ class Case:
             residual = output if self.in_place else program.guarded(self.residual)
         input = program.guarded(self.x)
         if activations == "int8":
-            codes = program.new(self.x.shape[1], block=_native.packed_format(self.tensor.storage.name)[1])
+            block = _native.packed_format(self.tensor.storage.name)[1]
+            codes = program.new(self.x.shape[1], block, layout=layout)
             program.native.quantise("quantise", input, codes)
             input = codes
-        program.native.linear("linear", input, pack(self.tensor), kernel, output, self.bias, residual)
+        packed = pack(self.tensor, layout=layout)
+        program.native.linear("linear", input, packed, kernel, output, self.bias, residual)
         program.outputs(output, n)
         return program.run(rows)
 
@@ -159,8 +164,8 @@ def case_of(storage: Storage, k: int, n: int, m: int, bias: bool, residual: str 
 
 
 @st.composite
-def cases(draw: st.DrawFn, weights: str) -> Case:
-    storage = draw(st.sampled_from(storages(weights)))
+def cases(draw: st.DrawFn, weights: str, layout: str) -> Case:
+    storage = draw(st.sampled_from(storages(weights, layout)))
     k = (
         draw(st.sampled_from(FLOAT_WIDTHS))
         if storage.is_float
@@ -182,10 +187,10 @@ def cases(draw: st.DrawFn, weights: str) -> Case:
     )
 
 
-def corners(weights: str) -> list[Case]:
+def corners(weights: str, layout: str) -> list[Case]:
     """Each type once at its smallest, and once with every remainder: of a panel, a vector, a tile and a split."""
     found = []
-    for storage in storages(weights):
+    for storage in storages(weights, layout):
         block = storage.block_elements
         if isinstance(storage, SeparateStorage):
             found.append(case_of(storage, min(block, 100) - 3, 33, 7, True, None))
@@ -201,7 +206,7 @@ def corners(weights: str) -> list[Case]:
 
 
 def check(kernel: str, case: Case) -> None:
-    isa, _, activations = KERNELS[kernel]
+    isa, _, activations, _ = KERNELS[kernel]
     if activations == "int8":
         check_int8(case, isa, case.run(kernel))
     else:
@@ -210,7 +215,8 @@ def check(kernel: str, case: Case) -> None:
 
 @pytest.mark.parametrize("kernel", kernels("int8", "f32"))
 def test_corners(kernel: str) -> None:
-    for case in corners(KERNELS[kernel][1]):
+    _, weights, _, layout = KERNELS[kernel]
+    for case in corners(weights, layout):
         check(kernel, case)
 
 
@@ -218,23 +224,24 @@ def test_corners(kernel: str) -> None:
 @sweep(150)
 @given(data=st.data())
 def test_any_shape(kernel: str, data: st.DataObject) -> None:
-    case = data.draw(cases(KERNELS[kernel][1]))
-    if KERNELS[kernel][2] == "f32" and not case.tensor.storage.is_float:
+    _, weights, activations, layout = KERNELS[kernel]
+    case = data.draw(cases(weights, layout))
+    if activations == "f32" and not case.tensor.storage.is_float:
         case = replace(case, tensor=replace(case.tensor, wide_scales=data.draw(st.booleans())))
     check(kernel, case)
 
 
 def test_each_instruction_set_of_this_cpu_has_every_kernel() -> None:
     """What was tested above, and that nothing of the registry was left out."""
-    kinds = {(weights, activations) for _, weights, activations in KERNELS.values()}
+    kinds = {(weights, activations) for _, weights, activations, _ in KERNELS.values()}
     assert kinds == {
         *((weights, "int8") for weights in ("w2", "w4", "w8")),
         *((weights, "f32") for weights in ("w2", "w4", "w8", "f16", "bf16", "f32")),
     }
     assert "portable" in ISAS
     for isa in ISAS:
-        assert {(weights, activations) for of, weights, activations in KERNELS.values() if of == isa} == kinds
-    assert all(storages(weights) for weights, _ in kinds)
+        assert {(weights, activations) for of, weights, activations, _ in KERNELS.values() if of == isa} == kinds
+    assert all(storages(weights, layout) for _, weights, _, layout in KERNELS.values())
     assert len(kernels("int8", "f32")) == len(KERNELS)
 
 

@@ -22,6 +22,7 @@ from tests.quant.stored import PLAIN, QUANTISED, SEPARATE, random_tensor, set_fa
 
 from .programs import OpProgram, bits, float_tensor, pack, pool, sweep
 
+LAYOUTS = ("panel32", "panel32k8")
 FLOATS = tuple(storage for storage in StorageType if storage.is_float)
 STACKS = [
     [left, right]
@@ -178,14 +179,45 @@ def test_matrices_share_memory_without_touching_each_other() -> None:
         np.testing.assert_array_equal(matrix.rows(0, 33), weights_of(tensor))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("storage", PLAIN, ids=lambda storage: storage.name)
-def test_plain_blocks_of_any_size(storage: Storage) -> None:
+def test_plain_blocks_of_any_size(storage: Storage, layout: str) -> None:
     """Also with a K that ends within a block; what the file has behind it must not matter."""
+    if not _native.can_pack(storage.name, layout):
+        with pytest.raises(ValueError, match="no such weights"):
+            pack(random_tensor(storage, (33, 16), 0), layout=layout)
+        return
     for k in (1, storage.block_elements - 1, storage.block_elements, 2 * storage.block_elements + 7):
         tensor = random_tensor(storage, (33, k), k)
-        np.testing.assert_array_equal(pack(tensor).rows(0, 33), weights_of(tensor))
+        np.testing.assert_array_equal(pack(tensor, layout=layout).rows(0, 33), weights_of(tensor))
         other = replace(tensor, rows=random_tensor(storage, (33, k), k + 1).rows)
-        assert not np.array_equal(pack(other).rows(0, 33), pack(tensor).rows(0, 33))
+        found, expected = pack(other, layout=layout), pack(tensor, layout=layout)
+        assert not np.array_equal(found.rows(0, 33), expected.rows(0, 33))
+
+
+def test_what_a_layout_knows() -> None:
+    """Blocks that are whole lines; floats only in the first layout."""
+    unknown = {(storage.name, layout) for storage in (*PLAIN, *FLOATS) for layout in LAYOUTS} - {
+        (storage.name, layout)
+        for storage in (*PLAIN, *FLOATS)
+        for layout in LAYOUTS
+        if _native.can_pack(storage.name, layout)
+    }
+    assert unknown == {(name, "panel32k8") for name in ("F32", "F16", "BF16", "W2B16", "W2B16A")}
+    with pytest.raises(ValueError, match="unknown layout"):
+        _native.can_pack("W4B32", "panel33")
+
+
+@pytest.mark.parametrize("k", [1, 512, 4096, 11008])
+@pytest.mark.parametrize("storage", PLAIN, ids=lambda storage: storage.name)
+def test_panels_of_a_shared_cache_begin_in_different_sets(storage: Storage, k: int) -> None:
+    """At most a cache line longer than they need to be, and an odd number of lines: no two of 2^n panels meet."""
+    if not _native.can_pack(storage.name, "panel32k8"):
+        return
+    size = _native.packed_bytes(storage.name, 1, k, "panel32k8")
+    assert size % 128 == 64
+    assert size - _native.packed_bytes(storage.name, 1, k) in (0, 64)
+    assert _native.packed_bytes(storage.name, 65, k, "panel32k8") == 3 * size
 
 
 @sweep(200)

@@ -93,10 +93,10 @@ std::string named(Isa isa, const char* what) { return std::string(name_of(isa)) 
 struct Rows {
     Guarded<uint8_t> memory;
     QuantisedRows rows;
-    Rows(const float* x, size_t width, size_t block, size_t count, Isa isa)
-        : memory(quantised_rows_bytes(width, block, count), 64) {
-        rows = lay_out_quantised_rows(width, block, count, memory.data());
-        std::memset(memory.data(), 0, quantised_rows_bytes(width, block, count));
+    Rows(const float* x, size_t width, size_t block, Layout layout, size_t count, Isa isa)
+        : memory(quantised_rows_bytes(width, block, layout, count), 64) {
+        rows = lay_out_quantised_rows(width, block, layout, count, memory.data());
+        std::memset(memory.data(), 0, quantised_rows_bytes(width, block, layout, count));
         for (size_t row = 0; row < count; ++row) row_kernels(isa).quantise(x + row * width, width, rows, row);
     }
 };
@@ -105,10 +105,10 @@ void check_quantise() {
     const size_t block = size_t{16} << between(0, 4), width = between(1, 300), count = between(1, 3);
     Guarded<float> x(width * count);
     for (size_t row = 0; row < count; ++row) fill_row(x.data() + row * width, width);
-    Rows expected(x.data(), width, block, count, Isa::portable);
+    Rows expected(x.data(), width, block, Layout::panel32, count, Isa::portable);
     const QuantisedRows& e = expected.rows;
     for (const Isa isa : others()) {
-        Rows found(x.data(), width, block, count, isa);
+        Rows found(x.data(), width, block, Layout::panel32, count, isa);
         const QuantisedRows& f = found.rows;
         const auto name = named(isa, "quantise");
         compare(name + " codes", e.codes, f.codes, e.groups * count * kActivationGroup);
@@ -122,7 +122,7 @@ void check_quantise() {
 void check_linear(const LinearEntry& portable) {
     const bool quantised = is_quantised(portable.weights);
     const PackedFormat format = {portable.weights, quantised ? size_t{16} << between(0, 4) : 1,
-                                 quantised && between(0, 1) == 1};
+                                 quantised && between(0, 1) == 1, portable.layout};
     const size_t n = between(1, 97), k = between(1, 3 * format.block + 40);
     const size_t rows = between(0, 3) == 0 ? 16 : between(1, 9);
     Guarded<uint8_t> packed(format.matrix_bytes(n, k), 64);
@@ -148,7 +148,7 @@ void check_linear(const LinearEntry& portable) {
     for (size_t row = 0; row < rows; ++row) fill_row(x.data() + row * k, k);
     for (size_t i = 0; i < n; ++i) bias.data()[i] = random_float();
     for (size_t i = 0; i < rows * n; ++i) residual.data()[i] = random_float();
-    Rows activations(x.data(), k, quantised ? format.block : 32, rows, Isa::portable);
+    Rows activations(x.data(), k, quantised ? format.block : 32, format.layout, rows, Isa::portable);
     const bool adds = between(0, 1) == 1;
     const auto run = [&](const LinearEntry& entry, float* output) {
         const LinearArguments arguments = {&weights,
@@ -167,7 +167,8 @@ void check_linear(const LinearEntry& portable) {
     for (const LinearEntry& entry : linear_kernels()) {
         bool available = false;
         for (const Isa isa : others()) available |= isa == entry.isa;
-        if (!available || entry.weights != portable.weights || entry.activations != portable.activations) continue;
+        if (!available || entry.layout != portable.layout) continue;
+        if (entry.weights != portable.weights || entry.activations != portable.activations) continue;
         run(entry, found.data());
         const std::string shape = " M" + std::to_string(rows) + " N" + std::to_string(n) + " K" + std::to_string(k) +
                                   " block " + std::to_string(format.block) + (format.has_offsets ? " offsets" : "");

@@ -16,12 +16,19 @@ inline size_t linear_f32_scratch_bytes(const PackedMatrix& weights) {
     return weights.blocks() * weights.format().block * kPanelChannels * sizeof(float);
 }
 
-// Codes of 4 k × 16 channels lie channel by channel; the result is k by k.
-template <WeightType Type>
+// Lines of Depth bytes a channel; the result is k by k.
+template <WeightType Type, size_t Depth>
 inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* packed, float* to) {
     const PackedFormat& format = weights.format();
     constexpr int bits = Type == WeightType::w2 ? 2 : Type == WeightType::w4 ? 4 : 8;
+    constexpr size_t runs_of_line = 8 / bits;
     constexpr float zero_point = 1 << (bits - 1);
+    const auto load_four_of_each = [](const uint8_t* line) {
+        if constexpr (Depth == 4) return load_integers(line);
+        alignas(64) uint8_t fours[4 * kLaneCount];
+        for (size_t lane = 0; lane < kLaneCount; ++lane) std::memcpy(fours + 4 * lane, line + Depth * lane, 4);
+        return load_integers(fours);
+    };
     for (size_t b = 0; b < weights.blocks(); ++b, packed += weights.block_bytes()) {
         const uint8_t* numbers = packed + format.code_bytes();
         const auto load_numbers = [&](size_t index) {
@@ -32,11 +39,12 @@ inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* p
             const Floats scale = load_numbers(vector * kLaneCount);
             const Floats offset = format.has_offsets ? load_numbers(kPanelChannels + vector * kLaneCount)
                                                      : multiply(broadcast(-zero_point), scale);
-            for (size_t k = 0; k < format.block; k += kGroupCodes) {
-                const CodePlace place = place_of_code(Type, vector * kLaneCount, k);
-                const Integers line = load_integers(packed + place.byte);
-                for (size_t i = 0; i < kGroupCodes; ++i) {
-                    const Integers codes = bits_from<bits>(line, place.shift + 8 * static_cast<int>(i));
+            for (size_t k = 0; k < format.block; k += 4) {
+                const size_t run = k / Depth, line = run / runs_of_line * kPanelChannels + vector * kLaneCount;
+                const auto first_bit = static_cast<int>(run % runs_of_line * bits);
+                const Integers fours = load_four_of_each(packed + line * Depth + k % Depth);
+                for (size_t i = 0; i < 4; ++i) {
+                    const Integers codes = bits_from<bits>(fours, first_bit + 8 * static_cast<int>(i));
                     store(to + (k + i) * kPanelChannels + vector * kLaneCount,
                           multiply_add(scale, to_floats(codes), offset));
                 }
@@ -59,7 +67,9 @@ inline const float* decode_panel(const PackedMatrix& weights, size_t panel, uint
             store(to + i, Type == WeightType::f16 ? load_half(halves + i) : load_bfloat(halves + i));
         }
     } else {
-        decode_quantised_panel<Type>(weights, packed, to);
+        constexpr size_t usual = traits_of(Layout::panel32).depth, deep = traits_of(Layout::panel32k8).depth;
+        const bool is_deep = weights.format().layout == Layout::panel32k8;
+        (is_deep ? decode_quantised_panel<Type, deep> : decode_quantised_panel<Type, usual>)(weights, packed, to);
     }
     return to;
 }

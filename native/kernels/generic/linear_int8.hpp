@@ -1,5 +1,5 @@
-// Linears on int8 activations. A panel is multiplied group by group of activations: within a group each block gives an
-// exact integer dot product, and the fp32 sums have one fixed order,
+// Linears on int8 activations, of weights in panel32. A panel is multiplied group by group of activations: within a
+// group each block gives an exact integer dot product, and the fp32 sums have one fixed order,
 //   for each block: t = fma(float(dot), step, t); t = fma(offset, Σ codes, t)
 //   f = fma(t, activation scale, f)
 // over groups in order and then outliers, so a row gives the same bits alone, in a tile, and on any instruction set.
@@ -12,6 +12,8 @@
 #include "kernels/generic/tiles.hpp"
 
 namespace nybble::NYBBLE_ISA {
+
+inline constexpr size_t kGroupBytes = 2 * 64;  // 4 k of a panel, a byte a code
 
 // Bytes from the line being multiplied to the line being fetched.
 inline constexpr size_t kPrefetchDistance = 1536;

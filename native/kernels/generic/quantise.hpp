@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "kernels/generic/tiles.hpp"
@@ -70,6 +71,35 @@ inline float take_out_outliers(ActivationGroup& group, uint32_t (&places)[kGroup
     }
 }
 
+// Where the codes of a row's group lie: row by row, or in pieces of at least 8 between those of the tile's other rows.
+class RowOfCodes {
+  public:
+    RowOfCodes(const QuantisedRows& to, size_t group, size_t row) {
+        const LayoutTraits& traits = traits_of(to.layout);
+        const size_t in_tile = row & (traits.rows - 1);
+        codes_ = to.tile_of(group, row - in_tile) + in_tile * traits.depth;
+        rows_ = traits.rows;
+        depth_ = traits.depth;
+    }
+    void store(size_t feature, Integers sixteen) const {
+        if (rows_ == 1) {
+            store_int8(codes_ + feature, sixteen);
+            return;
+        }
+        int8_t values[kLaneCount];
+        store_int8(values, sixteen);
+        for (size_t i = 0; i < kLaneCount; i += 8) {
+            const size_t k = feature + i;
+            const size_t rest = k & (depth_ - 1);
+            std::memcpy(codes_ + (k - rest) * rows_ + rest, values + i, 8);
+        }
+    }
+
+  private:
+    int8_t* codes_;
+    size_t rows_, depth_;
+};
+
 inline void quantise(const float* x, size_t width, const QuantisedRows& to, size_t row) {
     const size_t blocks_of_group = kActivationGroup / to.block;
     Outlier* outlier = to.outliers_of(row);
@@ -82,13 +112,13 @@ inline void quantise(const float* x, size_t width, const QuantisedRows& to, size
         const bool is_zero = maximum <= kSmallestMaximum;
         to.scales[g * to.row_count + row] = is_zero ? 0.0f : maximum / 127.0f;
         const Floats inverse = broadcast(is_zero || maximum != maximum ? 0.0f : 127.0f / maximum);
-        int8_t* codes = to.codes_of(g, row);
+        const RowOfCodes codes(to, g, row);
         for (size_t b = 0; b < blocks_of_group; ++b) {
             Integers total = broadcast_integer(0);
             for (size_t i = b * to.block; i < (b + 1) * to.block; i += kLaneCount) {
                 // max·(127/max) may round above 127 by an ulp, never to 127.5: no clamp is needed.
                 const Integers code = to_integers(multiply(load(group.values + i), inverse));
-                store_int8(codes + i, code);
+                codes.store(i, code);
                 total = add(total, code);
             }
             const size_t block = g * blocks_of_group + b;

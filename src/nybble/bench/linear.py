@@ -34,8 +34,12 @@ def kernels_for(operation: Operation, isas: list[str]) -> list[LinearKernel]:
 
     Raises :class:`InvalidParameter` for blocks that do not exist.
     """
-    storage_of(operation)
-    return [kernel for kernel in linear_kernels() if kernel.weights == f"w{operation.bits}" and kernel.isa in isas]
+    storage = storage_of(operation).name
+    return [
+        kernel
+        for kernel in linear_kernels()
+        if kernel.weights == f"w{operation.bits}" and kernel.isa in isas and _native.can_pack(storage, kernel.layout)
+    ]
 
 
 def storage_of(operation: Operation) -> BlockStorage:
@@ -65,14 +69,15 @@ class LinearSubject:
         self._threads = _native.ThreadPool(threads)
         self._cache_bytes = largest_cache(describe())
         storage, generator = storage_of(operation), np.random.default_rng(0)
-        size = _native.packed_bytes(storage.name, operation.n, operation.k)
+        size = _native.packed_bytes(storage.name, operation.n, operation.k, kernel.layout)
         stride = -(-size // _ALIGNMENT) * _ALIGNMENT
         copies = min(max(1, 4 * self._cache_bytes // size), MOST_COPIES)
         memory = _native.WeightMemory(stride * copies)
         rows = random_rows(storage, operation.n, operation.k, generator)
         parts = [(storage.name, [rows])]
         self._matrices = [
-            _native.pack(memory, copy * stride, parts, operation.k, self._threads)[0] for copy in range(copies)
+            _native.pack(memory, copy * stride, parts, operation.k, self._threads, kernel.layout)[0]
+            for copy in range(copies)
         ]
         activations = generator.standard_normal((_TABLE_ROWS, operation.k), np.float32)
         table = _native.WeightMemory(_native.packed_bytes("F32", _TABLE_ROWS, operation.k))
@@ -119,7 +124,7 @@ class LinearSubject:
         given = program.view(program.slot(operation.k, False, 0), 0, operation.k)
         program.embed("embed", self._table, given)
         if kernel.activations == "int8":
-            rounded = program.view(program.slot(operation.k, False, operation.block), 0, operation.k)
+            rounded = program.view(program.slot(operation.k, False, operation.block, kernel.layout), 0, operation.k)
             program.quantise("quantise", given, rounded)
             given = rounded
         slot = program.slot(operation.n, False, 0)

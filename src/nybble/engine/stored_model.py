@@ -52,7 +52,14 @@ def store(descriptor: int, facts: ModelFacts, plan: Plan, compiled: CompiledMode
         "origins": dict(facts.origins),
         "inverse_frequencies": plan.graph.inverse_frequencies.tolist(),
         "matrices": [
-            [packed.offset, plan.graph.tensors[stack[0]].packed_from.name, packed.n, packed.k, packed.wide_scales]
+            [
+                packed.offset,
+                plan.graph.tensors[stack[0]].packed_from.name,
+                packed.n,
+                packed.k,
+                packed.wide_scales,
+                packed.layout,
+            ]
             for stack, packed in plan.matrices.items()
         ],
         "calls": compiled.recording.calls,

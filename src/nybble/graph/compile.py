@@ -86,7 +86,8 @@ def pack_matrices(
     for stack, planned in plan.matrices.items():
         tensors = [quantised(plan.graph.tensors[name]) for name in stack]
         parts = [(tensor.storage.name, tensor.arrays) for tensor in tensors]
-        packed[stack], not_finite = _native.pack(memory, planned.offset, parts, planned.k, threads, planned.wide_scales)
+        form = (planned.wide_scales, planned.layout)
+        packed[stack], not_finite = _native.pack(memory, planned.offset, parts, planned.k, threads, *form)
         if not_finite is not None:
             part, row = not_finite
             raise ModelFileError(
@@ -107,7 +108,7 @@ class _ProgramWriter:
         self.program = program
         self.matrices = matrices
         slots = assign_slots(plan.graph)
-        native = [program.slot(shape.width, shape.per_output, shape.block) for shape in slots.shapes]
+        native = [program.slot(shape.width, shape.per_output, shape.block, shape.layout) for shape in slots.shapes]
         self.views = {
             name: program.view(native[slots.slot_of[buffer.parent or name]], buffer.offset, buffer.width)
             for name, buffer in plan.graph.buffers.items()

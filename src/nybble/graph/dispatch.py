@@ -33,13 +33,15 @@ class Accuracy(enum.Enum):
 class LinearKernel:
     """One line of the native registry.
 
-    ``weights`` is the packed type it reads (w4, w8, f16, bf16, f32), ``activations`` int8 or f32.
+    ``weights`` is the packed type it reads (w4, w8, f16, bf16, f32) and ``layout`` how these lie; ``activations`` int8
+    or f32.
     """
 
     name: str
     isa: str
     weights: str
     activations: str
+    layout: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,22 @@ def selected_isa() -> str:
     return forced
 
 
-def choose_linear_kernel(weights: str, accuracy: Accuracy, isa: str) -> Choice:
-    """The kernel for packed ``weights``: the first of the registry that fits ``accuracy`` and ``isa``.
+def choose_linear_kernel(storage: str, accuracy: Accuracy, isa: str, layout: str | None = None) -> Choice:
+    """The kernel for weights stored as ``storage``: the first of the registry that fits ``accuracy`` and ``isa``.
 
-    Raises :class:`KernelUnavailable` if none does.
+    With ``layout`` the first that reads weights packed so. Raises :class:`KernelUnavailable` if none fits.
     """
+    weights, _, _ = _native.packed_format(storage)
     refused: list[tuple[str, str]] = []
     available = _native.available_isas()
     for kernel in linear_kernels():
         if kernel.weights != weights:
             continue
         reason = _refusal(kernel, accuracy, isa, available)
+        if reason is None and not _native.can_pack(storage, kernel.layout):
+            reason = f"{kernel.layout} has no room for blocks as small as those of {storage}"
+        if reason is None and layout not in (None, kernel.layout):
+            reason = f"another linear of these weights needs them as {layout}"
         if reason is None:
             return Choice(kernel, tuple(refused))
         refused.append((kernel.name, reason))

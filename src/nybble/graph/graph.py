@@ -19,7 +19,7 @@ class Buffer:
 
     ``per_output`` buffers have a row for each requested output, others one for each token of the step.
     ``quantised_block`` is None for fp32; otherwise the buffer holds int8 codes for weights in blocks of that many
-    features, with one scale and up to four outliers in fp32 per row and per run of 128 features.
+    features, packed as ``layout``, with one scale and up to four outliers in fp32 per row and per run of 128 features.
     A buffer with a ``parent`` is a view of ``width`` features of it, from ``offset``.
     """
 
@@ -28,6 +28,7 @@ class Buffer:
     quantised_block: int | None = None
     parent: str | None = None
     offset: int = 0
+    layout: str = "panel32"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from .footprint import Footprint
 from .graph import Graph
 from .ops import Embed, KVAppend, Linear, Rope
 from .passes.lower import lower
+from .passes.quantise_activations import Rounding
 from .slots import assign_slots
 
 Weights = tuple[str, ...]
@@ -37,6 +38,7 @@ class PackedPlan:
     block: int
     has_offsets: bool
     wide_scales: bool
+    layout: str
     bytes: int
     offset: int
 
@@ -60,7 +62,9 @@ class Plan:
     def footprint(self) -> Footprint:
         """What decides how much memory the model takes."""
         graph = self.graph
-        slots = tuple((shape.width, shape.per_output, shape.block) for shape in assign_slots(graph).shapes)
+        slots = tuple(
+            (shape.width, shape.per_output, shape.block, shape.layout) for shape in assign_slots(graph).shapes
+        )
         heads = (graph.layers, graph.kv_heads, graph.head_dim)
         return Footprint(self.weight_bytes, *heads, graph.vocabulary, slots)
 
@@ -75,13 +79,17 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
     def accuracy_of(linear: Linear) -> Accuracy:
         return Accuracy.F32 if linear.float_activations else accuracy
 
-    def block_of(linear: Linear) -> int | None:
-        weights, block, _ = _native.packed_format(graph.tensors[linear.weights[0]].packed_from.name)
-        choice = choose_linear_kernel(weights, accuracy_of(linear), isa)
-        return block if choice.kernel.activations == "int8" else None
+    def choice_for(linear: Linear, layout: str | None = None) -> Choice:
+        storage = graph.tensors[linear.weights[0]].packed_from.name
+        return choose_linear_kernel(storage, accuracy_of(linear), isa, layout)
 
-    lowered = lower(graph, block_of)
-    wide = _wide_stacks(lowered, accuracy, lambda linear: block_of(linear) is None)
+    def rounding_of(linear: Linear) -> Rounding | None:
+        kernel = choice_for(linear).kernel
+        _, block, _ = _native.packed_format(graph.tensors[linear.weights[0]].packed_from.name)
+        return Rounding(block, kernel.layout) if kernel.activations == "int8" else None
+
+    lowered = lower(graph, rounding_of)
+    wide = _wide_stacks(lowered, accuracy, lambda linear: rounding_of(linear) is None)
     lowered = _marked(lowered, wide)
     for op in lowered.ops:
         if isinstance(op, Rope | KVAppend):
@@ -89,6 +97,10 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
     matrices: dict[Weights, PackedPlan] = {}
     choices: dict[str, Choice] = {}
     offset = 0
+    linears = [op for op in lowered.ops if isinstance(op, Linear)]
+    # Where linears of both accuracies share weights, those that round their activations choose the layout.
+    linears.sort(key=lambda linear: accuracy_of(linear) is Accuracy.INT8)
+    layouts = {linear.weights: choice_for(linear).kernel.layout for linear in linears}
     for op in lowered.ops:
         if isinstance(op, Linear):
             stack = op.weights
@@ -97,19 +109,21 @@ def plan(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
         else:
             continue
         if stack not in matrices:
-            matrices[stack] = _plan_matrix([lowered.tensors[name] for name in stack], stack in wide, offset)
+            tensors = [lowered.tensors[name] for name in stack]
+            matrices[stack] = _plan_matrix(tensors, stack in wide, layouts.get(stack, "panel32"), offset)
             offset += _aligned(matrices[stack].bytes)
         if isinstance(op, Linear):
-            choices[op.label] = choose_linear_kernel(matrices[stack].weights, accuracy_of(op), isa)
+            choices[op.label] = choice_for(op, matrices[stack].layout)
     return Plan(lowered, isa, accuracy, choices, matrices)
 
 
-def _plan_matrix(tensors: list[Tensor], wide: bool, offset: int) -> PackedPlan:
+def _plan_matrix(tensors: list[Tensor], wide: bool, layout: str, offset: int) -> PackedPlan:
     storage, k = tensors[0].packed_from.name, tensors[0].shape[1]
     n = sum(tensor.shape[0] for tensor in tensors)
     weights, block, has_offsets = _native.packed_format(storage)
-    size = _native.packed_bytes(storage, n, k, wide)
-    return PackedPlan(tuple(tensor.name for tensor in tensors), n, k, weights, block, has_offsets, wide, size, offset)
+    size = _native.packed_bytes(storage, n, k, wide, layout)
+    names = tuple(tensor.name for tensor in tensors)
+    return PackedPlan(names, n, k, weights, block, has_offsets, wide, layout, size, offset)
 
 
 def _wide_stacks(graph: Graph, accuracy: Accuracy, has_float_kernel: Callable[[Linear], bool]) -> set[Weights]:

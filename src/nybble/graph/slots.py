@@ -11,11 +11,14 @@ from .ops import Linear
 
 @dataclass(frozen=True, slots=True)
 class SlotShape:
-    """Memory for ``width`` features a row; ``block`` is 0 for fp32, else that of int8 activations."""
+    """Memory for ``width`` features a row; ``block`` is 0 for fp32, else that of int8 activations; ``layout`` that of
+    the weights these will be multiplied with.
+    """
 
     width: int
     per_output: bool
     block: int
+    layout: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def assign_slots(graph: Graph) -> Slots:
         written = buffer_written(op)
         if written is not None:
             buffer = graph.buffers[written]
-            shape = SlotShape(buffer.width, buffer.per_output, buffer.quantised_block or 0)
+            shape = SlotShape(buffer.width, buffer.per_output, buffer.quantised_block or 0, buffer.layout)
             if not free.get(shape):
                 shapes.append(shape)
                 free[shape] = [len(shapes) - 1]

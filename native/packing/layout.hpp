@@ -1,0 +1,49 @@
+// In what order a panel holds its codes, and rows of activations theirs.
+// `static`, because files compiled for different instruction sets must not share one copy.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace nybble {
+
+inline constexpr size_t kPanelChannels = 32;
+
+// Weights are packed for the kernels that will read them. Panels of all layouts have the same channels, blocks, scales
+// and offsets; they differ in the order of the codes. Floats know panel32 only.
+enum class Layout { panel32, panel32k8 };
+
+// A line holds `depth` bytes of each channel, one channel after another. Its byte channel · depth + j is the code of
+// k = j; of 4-bit codes the low half, the high half being k = depth + j; of 2-bit codes the lowest quarter, those above
+// being k = depth + j, 2 · depth + j and 3 · depth + j. So neighbouring channels are a matrix of (channels, depth).
+// Activations alternate between `rows` rows (a power of two) every `depth` features: matrices of (rows, depth), one
+// after another.
+struct LayoutTraits {
+    Layout layout;
+    std::string_view name;
+    size_t depth;
+    size_t rows;
+    // Panels take an odd number of cache lines. Several cores read a panel each, at the same pace: this way they do
+    // not meet in the same sets of the cache they share.
+    bool odd_panels;
+};
+
+static constexpr std::array kLayouts = {
+    LayoutTraits{Layout::panel32, "panel32", 4, 1, false},
+    LayoutTraits{Layout::panel32k8, "panel32k8", 8, 4, true},
+};
+
+static constexpr const LayoutTraits& traits_of(Layout layout) { return kLayouts[static_cast<size_t>(layout)]; }
+
+static constexpr std::string_view name_of(Layout layout) { return traits_of(layout).name; }
+
+static constexpr std::optional<Layout> find_layout(std::string_view name) {
+    for (const LayoutTraits& traits : kLayouts) {
+        if (traits.name == name) return traits.layout;
+    }
+    return std::nullopt;
+}
+
+}  // namespace nybble
