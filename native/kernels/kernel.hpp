@@ -33,7 +33,7 @@ struct Outlier {
 // kGroupOutliers such outliers are taken out of their group one by one, largest first, and kept in fp32.
 // In SmolLM2-135M that makes the KL divergence from fp32 activations ten times smaller, and a third of what it is with
 // a scale for every 32 features and no outliers (benchmarks/activation_rounding.py). Codes lie as
-// [group][row][feature], so that a tile reads one stretch of memory, or, for layouts of several rows, as
+// [group][row][feature], so that a tile reads one stretch of memory, or, for layouts with tiles of several rows, as
 // [group][row / rows][feature / depth][row % rows][feature % depth]. They are zero for outliers and from the width to
 // the end of the last group, and anything for rows that only fill up a tile. Blocks are those of the weights, or groups
 // where those are larger.
@@ -46,6 +46,7 @@ struct QuantisedRows {
     Outlier* outliers;         // [row][groups · kGroupOutliers]: those of a row, in order
     uint32_t* outlier_counts;  // [row]
     size_t row_count;
+    size_t tile_rows;   // of the layout; 1 where there is one row
     size_t tiled_rows;  // row_count filled up to whole tiles
     size_t groups;
     size_t blocks;

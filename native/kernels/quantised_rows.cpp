@@ -12,7 +12,9 @@ constexpr size_t kReadPastEnd = kCacheLine;
 
 size_t count_of(size_t width, size_t size) { return (width + size - 1) / size; }
 
-size_t tiled(size_t rows, Layout layout) { return round_up(rows, traits_of(layout).rows); }
+size_t tile_rows(size_t rows, Layout layout) { return rows == 1 ? 1 : traits_of(layout).rows; }
+
+size_t tiled(size_t rows, Layout layout) { return round_up(rows, tile_rows(rows, layout)); }
 
 size_t block_of(size_t weight_block) { return std::min(weight_block, kActivationGroup); }
 
@@ -33,6 +35,7 @@ QuantisedRows lay_out_quantised_rows(size_t width, size_t weight_block, Layout l
     to.block = block_of(weight_block);
     to.layout = layout;
     to.row_count = rows;
+    to.tile_rows = tile_rows(rows, layout);
     to.tiled_rows = tiled(rows, layout);
     to.groups = count_of(width, kActivationGroup);
     to.blocks = count_of(width, to.block);

@@ -18,8 +18,8 @@ enum class Layout { panel32, panel32k8 };
 // A line holds `depth` bytes of each channel, one channel after another. Its byte channel · depth + j is the code of
 // k = j; of 4-bit codes the low half, the high half being k = depth + j; of 2-bit codes the lowest quarter, those above
 // being k = depth + j, 2 · depth + j and 3 · depth + j. So neighbouring channels are a matrix of (channels, depth).
-// Activations alternate between `rows` rows (a power of two) every `depth` features: matrices of (rows, depth), one
-// after another.
+// Where there are several rows of activations, they alternate between `rows` rows (a power of two) every `depth`
+// features: matrices of (rows, depth), one after another.
 struct LayoutTraits {
     Layout layout;
     std::string_view name;
@@ -32,7 +32,7 @@ struct LayoutTraits {
 
 static constexpr std::array kLayouts = {
     LayoutTraits{Layout::panel32, "panel32", 4, 1, false},
-    LayoutTraits{Layout::panel32k8, "panel32k8", 8, 4, true},
+    LayoutTraits{Layout::panel32k8, "panel32k8", 8, 8, true},
 };
 
 static constexpr const LayoutTraits& traits_of(Layout layout) { return kLayouts[static_cast<size_t>(layout)]; }

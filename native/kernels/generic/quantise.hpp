@@ -75,11 +75,10 @@ inline float take_out_outliers(ActivationGroup& group, uint32_t (&places)[kGroup
 class RowOfCodes {
   public:
     RowOfCodes(const QuantisedRows& to, size_t group, size_t row) {
-        const LayoutTraits& traits = traits_of(to.layout);
-        const size_t in_tile = row & (traits.rows - 1);
-        codes_ = to.tile_of(group, row - in_tile) + in_tile * traits.depth;
-        rows_ = traits.rows;
-        depth_ = traits.depth;
+        const size_t in_tile = row & (to.tile_rows - 1);
+        rows_ = to.tile_rows;
+        depth_ = traits_of(to.layout).depth;
+        codes_ = to.tile_of(group, row - in_tile) + in_tile * depth_;
     }
     void store(size_t feature, Integers sixteen) const {
         if (rows_ == 1) {
