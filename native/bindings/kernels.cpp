@@ -60,6 +60,15 @@ void bind_kernels(nb::module_& m) {
         "available_isas", [] { return names_of(available_isas()); },
         "Instruction sets with kernels that this CPU has, best first.");
     m.def(
+        "base_isa",
+        [](const std::string& name) {
+            for (const LinearEntry& entry : linear_kernels()) {
+                if (name == name_of(entry.isa)) return std::string(name_of(base_of(entry.isa)));
+            }
+            return name;
+        },
+        "isa"_a, "The instruction set whose kernels serve where `isa` has none; others than extensions: itself.");
+    m.def(
         "linear_kernels",
         [] {
             std::vector<std::tuple<std::string, std::string, std::string, std::string, std::string>> rows;

@@ -19,9 +19,12 @@ std::string_view name_of(Isa isa) {
         case Isa::rvv128: return "rvv128";
         case Isa::rvv256: return "rvv256";
         case Isa::rvv512: return "rvv512";
+        case Isa::ime1: return "ime1";
     }
     return "unknown";
 }
+
+Isa base_of(Isa isa) { return isa == Isa::ime1 ? Isa::rvv256 : isa; }
 
 #if defined(NYBBLE_RVV_KERNELS)
 

@@ -7,10 +7,14 @@
 
 namespace nybble {
 
-// Ordered: a later one is preferred where available. rvv: RISC-V's vectors with Zvfhmin, and the least VLEN.
-enum class Isa { portable, avx2, avx512_vnni, rvv128, rvv256, rvv512 };
+// Ordered: a later one is preferred where available. rvv: RISC-V's vectors with Zvfhmin, and the least VLEN. ime1:
+// SpacemiT's first matrix extension, beside rvv256.
+enum class Isa { portable, avx2, avx512_vnni, rvv128, rvv256, rvv512, ime1 };
 
 std::string_view name_of(Isa isa);
+
+// The instruction set that an extension of one stands beside, whose kernels serve where it has none; others: itself.
+Isa base_of(Isa isa);
 
 // VLEN in bits of the CPU under this thread; 0 without vectors, or without conversions between their fp16 and fp32
 // (Zvfhmin). Not every core of a chip has the same.

@@ -50,7 +50,7 @@ const LinearEntry* find_linear_kernel(const PackedFormat& format, Activations ac
             return &entry;
         }
     }
-    return nullptr;
+    return base_of(isa) == isa ? nullptr : find_linear_kernel(format, activations, base_of(isa));
 }
 
 namespace {
@@ -61,7 +61,7 @@ struct KernelsOfIsa {
 };
 
 KernelsOfIsa kernels_of(Isa isa) {
-    switch (isa) {
+    switch (base_of(isa)) {
 #define LINEAR_KERNEL(isa_, weights_, activations_, layout_)
 #define ROW_KERNELS(isa_) \
     case Isa::isa_: return {isa_::row_kernels, isa_::peak_kernels};

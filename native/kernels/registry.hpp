@@ -24,7 +24,7 @@ const std::vector<LinearEntry>& linear_kernels();
 // Null when there is none of that name.
 const LinearEntry* find_linear_kernel(const std::string& name);
 
-// The one of `isa` that reads weights packed so. Null when there is none.
+// The one of `isa`, or of its base, that reads weights packed so. Null when there is none.
 const LinearEntry* find_linear_kernel(const PackedFormat& format, Activations activations, Isa isa);
 
 const RowKernels& row_kernels(Isa isa);

@@ -193,6 +193,37 @@ struct BlockDot {
     void widen() {}
 };
 
+// Of each of 16 lanes of 64 bits, the `Bits` bits from bit `first`.
+template <int Bits>
+inline Integers bits_of_line(const uint8_t* from, int first) {
+    return each_lane<Integers>([&](int i) {
+        uint64_t lane;
+        std::memcpy(&lane, from + 8 * i, sizeof lane);
+        return static_cast<int32_t>((lane >> first) & ((1u << Bits) - 1));
+    });
+}
+
+// Tiles over lines of 8 k (panel32k8).
+inline constexpr int kLineRows = 1;
+inline constexpr int kLineVectors = 1;
+
+// Σ over a block of code · activation for 16 channels of a line of 8 k, 8 channels at a time.
+template <int Bits, bool Symmetric>
+struct LineDot {
+    Integers total;
+    void start(int32_t start) { total = broadcast_integer(Symmetric ? start : 0); }
+    void accumulate(int half, const Codes& weights, int64_t activations) {
+        int8_t a[8];
+        std::memcpy(a, &activations, sizeof a);
+        for (int channel = 0; channel < 8; ++channel) {
+            int32_t dot = 0;
+            for (int k = 0; k < 8; ++k) dot += weights.v[8 * channel + k] * a[k];
+            total.v[8 * half + channel] += dot;
+        }
+    }
+    void widen() {}
+};
+
 // 16-bit activations, 16 in 32 bytes.
 inline void store_wide(uint8_t* to, Integers a) {
     for (size_t i = 0; i < kLanes; ++i) {

@@ -223,6 +223,11 @@ inline Vector<int32_t, 16> pairs_added(Vector<int32_t, 32> a) {
     return reinterpret_cast<Vector<int32_t, 16>>(pairs_added<32>(reinterpret_cast<Vector<uint32_t, 32>>(a)));
 }
 
+inline Vector<int32_t, 32> joined(Vector<int32_t, 16> a, Vector<int32_t, 16> b) {
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                   22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
+}
+
 // Σ over a block of code · activation for 16 channels (see the AVX512 file).
 //
 // 2- and 4-bit codes: eight products of at most 15·127 fit in 16 bits, so neighbours are added only every 32 k.
@@ -261,6 +266,59 @@ struct BlockDot<8, Symmetric> {
     void widen() {
         total.v += pairs_added(pairs);
         pairs = Vector<int32_t, 32>{};
+    }
+};
+
+// Of each of 16 lanes of 64 bits, the `Bits` bits from bit `first`.
+template <int Bits>
+inline Integers bits_of_line(const uint8_t* from, int first) {
+    const auto lanes = load_as<Vector<uint64_t, 16>>(from) >> static_cast<uint64_t>(first);
+    return {__builtin_convertvector(lanes, Vector<int32_t, 16>) & ((1 << Bits) - 1)};
+}
+
+// Tiles over lines of 8 k (panel32k8): 16-bit sums of a row and vector take 8 registers at VLEN 256.
+inline constexpr int kLineRows = NYBBLE_RVV_VLEN == 512 ? 4 : NYBBLE_RVV_VLEN == 256 ? 2 : 1;
+inline constexpr int kLineVectors = NYBBLE_RVV_VLEN == 128 ? 1 : 2;
+
+// Σ over a block of code · activation for 16 channels of a line of 8 k, 8 channels at a time. As BlockDot, but 16-bit
+// lanes are those of the 8 k of a channel: eight products of at most 15·127 are reached after 64 k.
+template <int Bits, bool Symmetric>
+struct LineDot {
+    Integers total;
+    Vector<int16_t, 64> products[2];
+    void start(int32_t start) {
+        total = broadcast_integer(Symmetric ? start : 0);
+        products[0] = products[1] = Vector<int16_t, 64>{};
+    }
+    void accumulate(int half, Codes weights, int64_t activations) {
+        const auto repeated = reinterpret_cast<Vector<int8_t, 64>>(activations + Vector<int64_t, 8>{});
+        products[half] += __builtin_convertvector(weights.v, Vector<int16_t, 64>) *
+                          __builtin_convertvector(repeated, Vector<int16_t, 64>);
+    }
+    void widen() {
+        const auto sums = joined(pairs_added(pairs_added(products[0])), pairs_added(pairs_added(products[1])));
+        total.v += pairs_added(sums) << (8 - Bits);
+        products[0] = products[1] = Vector<int16_t, 64>{};
+    }
+};
+
+template <bool Symmetric>
+struct LineDot<8, Symmetric> {
+    Integers total;
+    Vector<int32_t, 32> pairs[2];
+    void start(int32_t start) {
+        total = broadcast_integer(Symmetric ? 0 : -start);
+        pairs[0] = pairs[1] = Vector<int32_t, 32>{};
+    }
+    void accumulate(int half, Codes weights, int64_t activations) {
+        const auto codes = reinterpret_cast<Vector<int8_t, 64>>(weights.v ^ 128);
+        const auto repeated = reinterpret_cast<Vector<int8_t, 64>>(activations + Vector<int64_t, 8>{});
+        pairs[half] += pairs_added(__builtin_convertvector(codes, Vector<int16_t, 64>) *
+                                   __builtin_convertvector(repeated, Vector<int16_t, 64>));
+    }
+    void widen() {
+        total.v += pairs_added(joined(pairs_added(pairs[0]), pairs_added(pairs[1])));
+        pairs[0] = pairs[1] = Vector<int32_t, 32>{};
     }
 };
 

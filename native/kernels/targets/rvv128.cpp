@@ -4,3 +4,4 @@
 
 #define NYBBLE_ISA rvv128
 #include "kernels/targets/target.hpp"
+#include "kernels/targets/layout_k8.hpp"

@@ -96,7 +96,7 @@ def choose_linear_kernel(storage: str, accuracy: Accuracy, isa: str, layout: str
 def _refusal(kernel: LinearKernel, accuracy: Accuracy, isa: str, available: list[str]) -> str | None:
     if kernel.isa not in available:
         return f"this CPU has no {kernel.isa}"
-    if kernel.isa != isa:
+    if kernel.isa not in (isa, _native.base_isa(isa)):
         return f"NYBBLE_ISA={isa}"
     if kernel.activations == "int8" and accuracy is Accuracy.F32:
         return "rounds activations to int8; f32 is asked for"
