@@ -16,7 +16,7 @@ class LinearTasks {
         const size_t cached = std::max(kLeastRows, kCachedActivations / weights.k());
         const size_t wanted = std::max((rows + cached - 1) / cached, (threads * 4 + panels_ - 1) / panels_);
         runs_ = std::min(wanted, (rows + kLeastRows - 1) / kLeastRows);
-        run_length_ = (rows + runs_ - 1) / runs_;
+        run_length_ = round_up((rows + runs_ - 1) / runs_, traits_of(weights.format().layout).rows);
     }
 
     size_t count() const { return panels_ * runs_; }

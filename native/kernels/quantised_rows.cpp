@@ -8,7 +8,7 @@
 namespace nybble {
 namespace {
 
-constexpr size_t kReadPastEnd = kCacheLine;
+constexpr size_t kReadPastEnd = 4 * kCacheLine;  // tiles read the operands behind the last ones
 
 size_t count_of(size_t width, size_t size) { return (width + size - 1) / size; }
 

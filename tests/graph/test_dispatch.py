@@ -89,6 +89,42 @@ def test_the_first_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [reason for _, reason in choice.refused] == ["this CPU has no best", *["NYBBLE_ISA=plain"] * 2]
 
 
+def test_an_extension_falls_back_on_what_it_extends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrix instructions multiply some weights, in a layout of their own; all else is for the vectors beside them."""
+    pretend(
+        monkeypatch,
+        ["matrix", "vectors", "plain"],
+        ("a", "matrix", "w4", "int8", "panel32k8"),
+        ("b", "vectors", "w4", "int8", "panel32"),
+        ("c", "vectors", "w4", "f32", "panel32"),
+        ("d", "vectors", "w4", "f32", "panel32k8"),
+        ("e", "vectors", "w2", "int8", "panel32"),
+        ("f", "plain", "f16", "f32", "panel32"),
+    )
+    monkeypatch.setattr(_native, "base_isa", lambda isa: "vectors" if isa == "matrix" else isa)
+
+    def chosen(storage: str, accuracy: Accuracy, layout: str | None = None) -> str:
+        return choose_linear_kernel(storage, accuracy, "matrix", layout).kernel.name
+
+    assert chosen("W4B32", Accuracy.INT8) == "a"
+    assert chosen("W4B32", Accuracy.F32) == "c"
+    assert chosen("W4B32", Accuracy.F32, "panel32k8") == "d"
+    assert chosen("W2B16", Accuracy.INT8) == "e"
+    with pytest.raises(KernelUnavailable, match="f16 weights on matrix"):
+        chosen("F16", Accuracy.INT8)
+    refused = choose_linear_kernel("W4B32", Accuracy.F32, "matrix", "panel32k8").refused
+    assert refused[-1] == ("c", "another linear of these weights needs them as panel32k8")
+
+
+def test_blocks_that_are_no_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [("a", "plain", "w2", "int8", "panel32k8"), ("b", "plain", "w2", "int8", "panel32")]
+    pretend(monkeypatch, ["plain"], *kernels)
+    choice = choose_linear_kernel("W2B16", Accuracy.INT8, "plain")
+    assert choice.kernel.name == "b"
+    assert choice.refused == (("a", "panel32k8 has no room for blocks as small as those of W2B16"),)
+    assert choose_linear_kernel("W2B32", Accuracy.INT8, "plain").kernel.name == "a"
+
+
 def test_weights_that_no_kernel_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KernelUnavailable, match="no kernel of this build reads w2 weights on avx1024"):
         choose_linear_kernel("W2B32", Accuracy.INT8, "avx1024")

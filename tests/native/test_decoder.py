@@ -64,6 +64,22 @@ def some_tokens(count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, decoder().vocabulary, count).tolist()
 
 
+def test_weights_in_another_layout_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of cores with matrix instructions and those beside them: packing, rounding and kernels know of it."""
+    kernels = sorted(_native.linear_kernels(), key=lambda kernel: kernel[-1] == "panel32")
+    monkeypatch.setattr(_native, "linear_kernels", lambda: kernels)
+    planned = plan(decoder(), Accuracy.INT8, "portable")
+    assert {matrix.layout for matrix in planned.matrices.values()} == {"panel32", "panel32k8"}
+    other = compile_plan(planned, pool(2)).program
+    caches = new_cache(decoder()), new_cache(decoder())
+    for count in (11, 1, 2):
+        tokens = some_tokens(count, count)
+        expected, found = (
+            logits_of(one, (cache, tokens))[0] for one, cache in zip((program("portable"), other), caches, strict=True)
+        )
+        np.testing.assert_array_equal(found, expected)
+
+
 def planned_or_rejected(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
     """The plan of a random graph, or another graph where a RoPE stands alone, which native programs do not have."""
     try:

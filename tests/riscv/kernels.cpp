@@ -1,8 +1,10 @@
 // Every kernel of every instruction set this CPU has, against the portable one: the same bits, NaN for NaN, whatever
 // the shape. Memory ends where the operands do: one byte further is not mapped. Prints what differs, then counts.
 //
-// kernels [COUNT]: cases of each kind, 40 if not given.
+// kernels [COUNT [ime1]]: cases of each kind, 40 if not given. ime1: linears with SpacemiT's matrix instructions only,
+// and how many of these they are to execute.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/half.hpp"
@@ -41,7 +44,7 @@ void fill_row(float* row, size_t count) {
     if (kind == 6) one = 77.0f;
 }
 
-// Ends at an unmapped page; starts after another when it is a multiple of pages long.
+// Ends at an unmapped page, or else starts behind one.
 template <typename T>
 class Guarded {
   public:
@@ -52,7 +55,8 @@ class Guarded {
         if (memory == MAP_FAILED) std::abort();
         start_ = static_cast<uint8_t*>(memory);
         if (mprotect(start_ + kPage, pages_ - 2 * kPage, PROT_READ | PROT_WRITE) != 0) std::abort();
-        data_ = reinterpret_cast<T*>(start_ + pages_ - kPage - bytes);
+        const size_t at_end = pages_ - kPage - bytes;
+        data_ = reinterpret_cast<T*>(start_ + (between(0, 3) == 0 ? kPage : at_end));
     }
     Guarded(const Guarded&) = delete;
     ~Guarded() { munmap(start_, pages_); }
@@ -119,15 +123,50 @@ void check_quantise() {
     }
 }
 
-void check_linear(const LinearEntry& portable) {
+// Weights of the first layout; in another one, the same.
+PackedMatrix packed_as(Layout layout, const PackedMatrix& weights, uint8_t* memory) {
+    const PackedFormat& from = weights.format();
+    PackedFormat to = from;
+    to.layout = layout;
+    PackedMatrix packed(to, weights.n(), weights.k(), memory, nullptr);
+    for (size_t panel = 0; panel < weights.panels(); ++panel) {
+        for (size_t b = 0; b < weights.blocks(); ++b) {
+            const uint8_t* source = weights.panel(panel) + b * weights.block_bytes();
+            uint8_t* target = packed.panel(panel) + b * packed.block_bytes();
+            const size_t code_bytes = is_quantised(from.type) ? from.code_bytes() : 0;
+            std::memcpy(target + code_bytes, source + code_bytes, weights.block_bytes() - code_bytes);
+            for (size_t i = 0; code_bytes != 0 && i < kPanelChannels * from.block; ++i) {
+                const CodePlace out = place_of_code(from, i % kPanelChannels, i / kPanelChannels);
+                const CodePlace in = place_of_code(to, i % kPanelChannels, i / kPanelChannels);
+                const int code = (source[out.byte] >> out.shift) & ((1 << bits_of(from.type)) - 1);
+                target[in.byte] = static_cast<uint8_t>(target[in.byte] | (code << in.shift));
+            }
+        }
+    }
+    return packed;
+}
+
+// Matrix instructions that kernels of IME1 are to execute: 4 × 4 × 8 each, single rows in operands of 4, others in
+// tiles of 8 rows that begin at multiples of 8.
+long expected_matrix_instructions = 0;
+void expect_matrix_instructions(const PackedMatrix& weights, size_t begin, size_t end) {
+    const size_t block = std::min(weights.format().block, kActivationGroup);
+    const size_t operands = (end - begin == 1) ? 1 : 2 * ((end + 7) / 8 - begin / 8);
+    const size_t k = (weights.k() + block - 1) / block * block;
+    expected_matrix_instructions += static_cast<long>(k / 8 * (kPanelChannels / 4) * operands);
+}
+
+void check_linear(const LinearEntry& portable, const std::vector<Isa>& isas) {
     const bool quantised = is_quantised(portable.weights);
     const PackedFormat format = {portable.weights, quantised ? size_t{16} << between(0, 4) : 1,
-                                 quantised && between(0, 1) == 1, portable.layout};
+                                 quantised && between(0, 1) == 1};
     const size_t n = between(1, 97), k = between(1, 3 * format.block + 40);
-    const size_t rows = between(0, 3) == 0 ? 16 : between(1, 9);
+    const size_t kind = between(0, 9), rows = kind < 2 ? 16 : kind == 2 ? between(60, 75) : between(1, 9);
     Guarded<uint8_t> packed(format.matrix_bytes(n, k), 64);
     PackedMatrix weights(format, n, k, packed.data(), nullptr);
-    for (size_t i = 0; i < weights.bytes(); ++i) packed.data()[i] = static_cast<uint8_t>(random_bits());
+    // Now and then all codes are the lowest or the highest.
+    const uint64_t set = between(0, 9) == 0 ? UINT64_MAX : 0, kept = between(0, 9) == 0 ? 0 : UINT64_MAX;
+    for (size_t i = 0; i < weights.bytes(); ++i) packed.data()[i] = static_cast<uint8_t>((random_bits() & kept) | set);
     for (size_t panel = 0; panel < weights.panels(); ++panel) {
         // Scales, offsets and float weights are numbers of ordinary size.
         for (size_t b = 0; b < weights.blocks(); ++b) {
@@ -148,26 +187,36 @@ void check_linear(const LinearEntry& portable) {
     for (size_t row = 0; row < rows; ++row) fill_row(x.data() + row * k, k);
     for (size_t i = 0; i < n; ++i) bias.data()[i] = random_float();
     for (size_t i = 0; i < rows * n; ++i) residual.data()[i] = random_float();
-    Rows activations(x.data(), k, quantised ? format.block : 32, format.layout, rows, Isa::portable);
     const bool adds = between(0, 1) == 1;
+    const size_t cut = between(0, 3) == 0 ? between(1, rows) : rows;  // rows may come in two parts
     const auto run = [&](const LinearEntry& entry, float* output) {
-        const LinearArguments arguments = {&weights,
+        PackedFormat layout = format;
+        layout.layout = entry.layout;
+        Guarded<uint8_t> memory(layout.matrix_bytes(n, k), 64);
+        const PackedMatrix own = packed_as(entry.layout, weights, memory.data());
+        const Rows activations(x.data(), k, quantised ? format.block : 32, entry.layout, rows, Isa::portable);
+        const LinearArguments arguments = {&own,
                                            activations.rows,
                                            {x.data(), k},
                                            {output, n},
                                            adds ? bias.data() : nullptr,
                                            {adds ? residual.data() : nullptr, n}};
-        Guarded<uint8_t> scratch(entry.kernel->scratch_bytes(weights) + 64, 64);
-        for (size_t panel = 0; panel < weights.panels(); ++panel) {
-            entry.kernel->run(arguments, panel, 0, rows, scratch.data());
+        Guarded<uint8_t> scratch(entry.kernel->scratch_bytes(own) + 64, 64);
+        for (size_t panel = 0; panel < own.panels(); ++panel) {
+            for (const auto& [begin, end] : {std::pair{size_t{0}, cut}, {cut, rows}}) {
+                if (begin == end) continue;
+                entry.kernel->run(arguments, panel, begin, end, scratch.data());
+                if (entry.isa == Isa::ime1) expect_matrix_instructions(own, begin, end);
+            }
         }
     };
     Guarded<float> expected(rows * n), found(rows * n);
     run(portable, expected.data());
     for (const LinearEntry& entry : linear_kernels()) {
-        bool available = false;
-        for (const Isa isa : others()) available |= isa == entry.isa;
-        if (!available || entry.layout != portable.layout) continue;
+        PackedFormat layout = format;
+        layout.layout = entry.layout;
+        const bool available = std::find(isas.begin(), isas.end(), entry.isa) != isas.end();
+        if (!available || !layout.is_possible() || &entry == &portable) continue;
         if (entry.weights != portable.weights || entry.activations != portable.activations) continue;
         run(entry, found.data());
         const std::string shape = " M" + std::to_string(rows) + " N" + std::to_string(n) + " K" + std::to_string(k) +
@@ -253,15 +302,27 @@ void check_logits() {
 
 int main(int count, char** arguments) {
     const int cases = count > 1 ? std::atoi(arguments[1]) : 40;
-    for (const Isa isa : others()) std::printf("%s ", name_of(isa).data());
-    std::printf("against portable\n");
-    for (int i = 0; i < cases; ++i) {
-        check_quantise();
-        check_rows();
-        check_attention();
-        check_logits();
-        for (const LinearEntry& entry : linear_kernels()) {
-            if (entry.isa == Isa::portable) check_linear(entry);
+    if (count > 2 && std::string(arguments[2]) == "ime1") {
+        for (int i = 0; i < cases; ++i) {
+            for (const LinearEntry& entry : linear_kernels()) {
+                const bool is_reference = entry.isa == Isa::portable && entry.layout == Layout::panel32;
+                if (!is_reference || entry.activations != Activations::int8) continue;
+                if (entry.weights != WeightType::w2) check_linear(entry, {Isa::ime1});
+            }
+        }
+        std::printf("%ld matrix instructions\n", expected_matrix_instructions);
+    } else {
+        for (const Isa isa : others()) std::printf("%s ", name_of(isa).data());
+        std::printf("against portable\n");
+        for (int i = 0; i < cases; ++i) {
+            check_quantise();
+            check_rows();
+            check_attention();
+            check_logits();
+            for (const LinearEntry& entry : linear_kernels()) {
+                const bool is_reference = entry.isa == Isa::portable && entry.layout == Layout::panel32;
+                if (is_reference) check_linear(entry, available_isas());
+            }
         }
     }
     std::printf("%ld passed, %ld failed\n", passed, failed);

@@ -16,13 +16,26 @@ VLENS = [int(vlen) for vlen in os.environ.get("NYBBLE_RISCV_VLEN", "128,256,512,
 CASES = os.environ.get("NYBBLE_RISCV_CASES", "40")
 
 
-@pytest.mark.parametrize("vlen", VLENS)
-def test_vector_kernels_give_the_bits_of_the_portable_ones(riscv: Riscv, vlen: int) -> None:
+def program_of(riscv: Riscv) -> Path:
     objects = sorted((riscv.build / "CMakeFiles" / "nybble_core.dir").rglob("*.o"))
     source = Path(__file__).with_name("kernels.cpp")
-    program = riscv.compile(source, *objects, f"-I{Path(__file__).parents[2] / 'native'}", "-DNYBBLE_RVV_KERNELS")
-    outcome = riscv.run(vlen, program, CASES, cpu=STRICT)
+    return riscv.compile(source, *objects, f"-I{Path(__file__).parents[2] / 'native'}", "-DNYBBLE_RVV_KERNELS")
+
+
+@pytest.mark.parametrize("vlen", VLENS)
+def test_vector_kernels_give_the_bits_of_the_portable_ones(riscv: Riscv, vlen: int) -> None:
+    outcome = riscv.run(vlen, program_of(riscv), CASES, cpu=STRICT)
     print(outcome.stdout)
     expected = [f"rvv{least}" for least in (512, 256, 128) if least <= vlen]
     assert outcome.stdout.splitlines()[0] == " ".join([*expected, "against portable"])
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+def test_kernels_of_ime1_give_the_bits_of_the_portable_ones(riscv: Riscv) -> None:
+    """With as many matrix instructions as their operands are large: nothing was computed in another way."""
+    outcome = riscv.run_with_ime("A60", program_of(riscv), CASES, "ime1", NYBBLE_IME_COUNTS="1")
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    expected = int(outcome.stdout.splitlines()[0].removesuffix(" matrix instructions"))
+    counts = dict(line.split("\t") for line in outcome.stderr.splitlines())
+    assert set(counts) == {"smt.vmadot i8", "smt.vmadotsu i8"}
+    assert sum(map(int, counts.values())) == expected

@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from nybble import _ime
+
 from .conftest import Riscv
 
 VECTOR = re.compile(r"\t(v\w+(?:\.\w+)*)")
@@ -22,13 +24,24 @@ def instructions(riscv: Riscv, binary: Path) -> set[str]:
     return {line.split("\t")[1].strip() for line in listing.splitlines() if line.count("\t") > 1 or "<unknown>" in line}
 
 
+def objects(riscv: Riscv) -> list[Path]:
+    return sorted((riscv.build / "CMakeFiles" / "nybble_core.dir").rglob("*.o"))
+
+
+def vendor_words(riscv: Riscv, binary: Path) -> set[str]:
+    """The words of opcode custom-1 by their names, or as they are."""
+    command = [riscv.toolchain / "llvm-objdump", "-d", "--mattr=+v,+zvfhmin,+zfhmin", binary]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    words = {int(word, 16) for word in re.findall(r"^ +[0-9a-f]+: ([0-9a-f]{8}) ", listing, re.MULTILINE)}
+    return {_ime.name(word) or hex(word) for word in words if word & 0x7F == 0x2B}
+
+
 def test_only_targets_of_vectors_have_vector_instructions(riscv: Riscv) -> None:
     """And what tries the matrix instructions out, which it does only where the core has vectors."""
-    objects = sorted((riscv.build / "CMakeFiles" / "nybble_core.dir").rglob("*.o"))
     vector_objects = {
-        path.name for path in objects if any(VECTOR.match("\t" + name) for name in instructions(riscv, path))
+        path.name for path in objects(riscv) if any(VECTOR.match("\t" + name) for name in instructions(riscv, path))
     }
-    assert vector_objects == {"rvv128.cpp.o", "rvv256.cpp.o", "rvv512.cpp.o", "ime_probe.cpp.o"}
+    assert vector_objects == {"rvv128.cpp.o", "rvv256.cpp.o", "rvv512.cpp.o", "ime1.cpp.o", "ime_probe.cpp.o"}
 
 
 def test_targets_of_plain_vectors_have_no_other_extensions(riscv: Riscv) -> None:
@@ -36,6 +49,13 @@ def test_targets_of_plain_vectors_have_no_other_extensions(riscv: Riscv) -> None
         found = instructions(riscv, path)
         assert "vwmaccsu.vv" in found, "the dot products are not what they should be"
         assert "<unknown>" not in found
+
+
+def test_only_targets_of_matrix_instructions_have_words_of_a_vendor(riscv: Riscv) -> None:
+    """Words of custom-1: the dot products of IME1, and what tries them out."""
+    words = {path.name: vendor_words(riscv, path) for path in objects(riscv)}
+    assert {name for name, found in words.items() if found} == {"ime1.cpp.o", "ime_probe.cpp.o"}
+    assert words["ime1.cpp.o"] == {"smt.vmadot", "smt.vmadotsu"}
 
 
 def test_the_emulator_leaves_vectors_where_they_are(riscv: Riscv) -> None:

@@ -22,7 +22,8 @@ struct RowBlock {
     float code_sum;
 };
 
-// Sums are v16, v18, .. v30, 4 channels each. Those of the first and of the second 16 channels += A · B.
+// Sums are v16, v18, .. v30, 4 channels each. Those of the first and of the second 16 channels += A (signed) · B
+// (unsigned codes).
 #define NYBBLE_FIRST_HALF(a, b0, b1, b2, b3) \
     NYBBLE_VMADOT("2", 16, a, b0)            \
     NYBBLE_VMADOT("2", 18, a, b1)            \
@@ -67,7 +68,7 @@ inline void multiply_row_block(const RowBlock& block, float* totals) {
     const int8_t* activations = block.activations;
     size_t lines = block.lines;
     // Codes are multiplied from the bottom of their byte, by scales for steps: the same product, exactly.
-    const int32_t start = kSumsBegin + block.start / (1 << (8 - Bits));
+    const int32_t start = kSumsBegin + (block.start >> (8 - Bits));
     if constexpr (Bits == 4) {
         __asm__ volatile(
             "vsetvli t0, zero, e32, m8, ta, ma\n\t"

@@ -100,6 +100,9 @@ struct TileGroup {
     float* sums;
 };
 
+template <bool Offsets>
+inline constexpr int kSigns = Offsets ? spacemit::kSignedUnsigned : spacemit::kSignedSigned;
+
 // Two operands A (rows 0-3 and 4-7) × two operands B.
 #define NYBBLE_8X8(a0, a1, b0, b1)        \
     NYBBLE_VMADOT("%[signs]", 16, a0, b0) \
@@ -140,13 +143,6 @@ struct TileGroup {
     "vfmacc.vv v22, v10, v30\n\t"           \
     "vs8r.v v16, (%[sums])"
 
-#define NYBBLE_TILE_OPERANDS                                                                                     \
-    : [activations] "+r"(activations), [codes] "+r"(codes), [steps] "+r"(steps), [offsets] "+r"(offsets),              \
-      [code_sums] "+r"(code_sums), [blocks] "+r"(blocks)                                                               \
-    : [signs] "i"(Offsets ? spacemit::kSignedUnsigned : spacemit::kSignedSigned), [begin] "r"(kSumsBegin),             \
-      [as_floats] "f"(kSumsAsFloats), [scales] "r"(group.scales), [sums] "r"(group.sums), [runs] "r"(group.runs)       \
-    : "t0", "t1", "memory", NYBBLE_VECTOR_CLOBBERS
-
 // 8 rows × 8 channels × a group. Operands are read half a run (16 k) ahead: while v0-v3 and v8-v11 are multiplied,
 // v4-v7 and v12-v15 are filled. Integer sums are v16-v23, totals v24-v31.
 template <bool Offsets, bool BlocksOf16>
@@ -175,7 +171,11 @@ inline void multiply_8x8(const TileGroup& group) {
             NYBBLE_8X8_BLOCK_END
             "bnez %[blocks], 1b\n\t"
             NYBBLE_8X8_GROUP_END
-            NYBBLE_TILE_OPERANDS);
+            : [activations] "+r"(activations), [codes] "+r"(codes), [steps] "+r"(steps), [offsets] "+r"(offsets),
+              [code_sums] "+r"(code_sums), [blocks] "+r"(blocks)
+            : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),
+              [scales] "r"(group.scales), [sums] "r"(group.sums)
+            : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
     } else {
         __asm__ volatile(
             "vsetvli t0, zero, e32, m8, ta, ma\n\t"
@@ -205,7 +205,11 @@ inline void multiply_8x8(const TileGroup& group) {
             NYBBLE_8X8_BLOCK_END
             "bnez %[blocks], 1b\n\t"
             NYBBLE_8X8_GROUP_END
-            NYBBLE_TILE_OPERANDS);
+            : [activations] "+r"(activations), [codes] "+r"(codes), [steps] "+r"(steps), [offsets] "+r"(offsets),
+              [code_sums] "+r"(code_sums), [blocks] "+r"(blocks)
+            : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),
+              [scales] "r"(group.scales), [sums] "r"(group.sums), [runs] "r"(group.runs)
+            : "t0", "t1", "memory", NYBBLE_VECTOR_CLOBBERS);
     }
 }
 
@@ -230,9 +234,6 @@ template <bool Offsets>
 inline void multiply_8x16(const TileGroup& group) {
     const int8_t* activations = group.activations;
     const uint8_t* codes = group.codes;
-    const float *steps = group.steps, *offsets = group.offsets;
-    const RowFactors* code_sums = group.code_sums;
-    size_t blocks = 4;  // runs of 32 k
     __asm__ volatile(
         "vsetvli t0, zero, e32, m8, ta, ma\n\t"
         "vl8re8.v v0, (%[activations])\n\t"
@@ -292,11 +293,14 @@ inline void multiply_8x16(const TileGroup& group) {
         "vfmacc.vv v20, v10, v28\n\t"
         "vfmacc.vv v22, v10, v30\n\t"
         "vs8r.v v16, (t1)"
-        NYBBLE_TILE_OPERANDS);
+        : [activations] "+r"(activations), [codes] "+r"(codes)
+        : [steps] "r"(group.steps), [offsets] "r"(group.offsets), [code_sums] "r"(group.code_sums),
+          [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),
+          [scales] "r"(group.scales), [sums] "r"(group.sums)
+        : "t0", "t1", "memory", NYBBLE_VECTOR_CLOBBERS);
 }
 
 #undef NYBBLE_8X16
-#undef NYBBLE_TILE_OPERANDS
 
 // Rows first..end, at most kCachedTiles tiles; the first is the first of a tile. Those from `begin` on are stored.
 template <int Bits, bool Offsets, size_t TileChannels>
