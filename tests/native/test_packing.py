@@ -214,10 +214,10 @@ def test_panels_of_a_shared_cache_begin_in_different_sets(storage: Storage, k: i
     """At most a cache line longer than they need to be, and an odd number of lines: no two of 2^n panels meet."""
     if not _native.can_pack(storage.name, "panel32k8"):
         return
-    size = _native.packed_bytes(storage.name, 1, k, "panel32k8")
+    size = _native.packed_bytes(storage.name, 1, k, layout="panel32k8")
     assert size % 128 == 64
     assert size - _native.packed_bytes(storage.name, 1, k) in (0, 64)
-    assert _native.packed_bytes(storage.name, 65, k, "panel32k8") == 3 * size
+    assert _native.packed_bytes(storage.name, 65, k, layout="panel32k8") == 3 * size
 
 
 @sweep(200)

@@ -163,7 +163,7 @@ inline Floats round_to_even(Floats a) {
 // NaN and values outside int32 become INT32_MIN, as on other machines; RISC-V's own conversion saturates.
 inline Integers to_integers(Floats a) {
     const Floats rounded = round_to_even(a);
-    const auto inside = rounded.v >= -0x1p31f & rounded.v < 0x1p31f;
+    const auto inside = (rounded.v >= -0x1p31f) & (rounded.v < 0x1p31f);
     const Vector<float, 16> safe = inside ? rounded.v : Vector<float, 16>{};
     return {inside ? __builtin_convertvector(safe, Vector<int32_t, 16>) : Vector<int32_t, 16>{} + INT32_MIN};
 }

@@ -69,14 +69,14 @@ class LinearSubject:
         self._threads = _native.ThreadPool(threads)
         self._cache_bytes = largest_cache(describe())
         storage, generator = storage_of(operation), np.random.default_rng(0)
-        size = _native.packed_bytes(storage.name, operation.n, operation.k, kernel.layout)
+        size = _native.packed_bytes(storage.name, operation.n, operation.k, layout=kernel.layout)
         stride = -(-size // _ALIGNMENT) * _ALIGNMENT
         copies = min(max(1, 4 * self._cache_bytes // size), MOST_COPIES)
         memory = _native.WeightMemory(stride * copies)
         rows = random_rows(storage, operation.n, operation.k, generator)
         parts = [(storage.name, [rows])]
         self._matrices = [
-            _native.pack(memory, copy * stride, parts, operation.k, self._threads, kernel.layout)[0]
+            _native.pack(memory, copy * stride, parts, operation.k, self._threads, layout=kernel.layout)[0]
             for copy in range(copies)
         ]
         activations = generator.standard_normal((_TABLE_ROWS, operation.k), np.float32)
