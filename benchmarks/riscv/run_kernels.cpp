@@ -44,7 +44,7 @@ Case parsed(const char* text) {
 
 // On zeros: what is executed does not hang on values, as long as there is no outlier.
 void run(const Case& given) {
-    const PackedFormat format = {given.entry->weights, given.block, given.has_offsets, given.entry->layout};
+    const PackedFormat format = {given.entry->weights, given.block, given.has_offsets, false, given.entry->layout};
     const Memory packed(format.matrix_bytes(given.channels, given.features), Pages::small);
     const PackedMatrix weights(format, given.channels, given.features, packed.data(), nullptr);
     std::vector<float> x(given.rows * given.features), output(given.rows * given.channels);

@@ -152,13 +152,14 @@ def test_an_op(nybble: Nybble, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = outcome.output.splitlines()
     assert lines[0].split()[:4] == ["KERNEL", "M", "THREADS", "TIME"]
     assert [line.split()[:3] for line in lines[1:-2]] == [
-        [f"linear_w8_{activations}_panel32_portable", rows, "1"]
+        [f"linear_w8_{activations}_{layout}_portable", rows, "1"]
         for rows in ("1", "4")
+        for layout in ("panel32", "panel32k8")
         for activations in ("int8", "f32")
     ]
     assert lines[-1].startswith("linear 64x96 W8B32A; ")
     rows = json.loads(nybble("bench", *op, "-t", "1", "-o", "json").output)
-    assert [row["test"] for row in rows] == ["M=1", "M=1", "M=4", "M=4"]
+    assert [row["test"] for row in rows] == ["M=1"] * 4 + ["M=4"] * 4
     assert all(row["share"] > 0 for row in rows)
 
 

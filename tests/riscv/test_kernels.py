@@ -33,7 +33,7 @@ def test_vector_kernels_give_the_bits_of_the_portable_ones(riscv: Riscv, vlen: i
 
 def test_kernels_of_ime1_give_the_bits_of_the_portable_ones(riscv: Riscv) -> None:
     """With as many matrix instructions as their operands are large: nothing was computed in another way."""
-    outcome = riscv.run_with_ime("A60", program_of(riscv), CASES, "ime1", NYBBLE_IME_COUNTS="1")
+    outcome = riscv.run_with_ime("A60", program_of(riscv), 4 * int(CASES), "ime1", NYBBLE_IME_COUNTS="1")
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     expected = int(outcome.stdout.splitlines()[0].removesuffix(" matrix instructions"))
     counts = dict(line.split("\t") for line in outcome.stderr.splitlines())
