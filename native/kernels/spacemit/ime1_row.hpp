@@ -13,10 +13,10 @@ namespace nybble::NYBBLE_ISA {
 
 struct RowBlock {
     const uint8_t* codes;
-    const int8_t* activations;
-    size_t stride;  // from 8 activations to the next 8
     const uint16_t* scales;
-    const uint16_t* offsets;  // null: none
+    const uint16_t* offsets;    // null: none
+    const int8_t* activations;  // left behind the block's
+    size_t stride;              // from 8 activations to the next 8
     size_t lines;
     int32_t start;
     float code_sum;
@@ -63,9 +63,8 @@ struct RowBlock {
 
 // One block: totals[32] = fma(Σ code · activation, step, totals), and with its offset.
 template <int Bits>
-inline void multiply_row_block(const RowBlock& block, float* totals) {
+[[gnu::always_inline]] inline void multiply_row_block(RowBlock& block, float* totals) {
     const uint8_t* codes = block.codes;
-    const int8_t* activations = block.activations;
     size_t lines = block.lines;
     // Codes are multiplied from the bottom of their byte, by scales for steps: the same product, exactly.
     const int32_t start = kSumsBegin + (block.start >> (8 - Bits));
@@ -101,7 +100,7 @@ inline void multiply_row_block(const RowBlock& block, float* totals) {
             NYBBLE_SECOND_HALF(3, 8, 9, 10, 11)
             "bnez %[lines], 1b\n\t"
             NYBBLE_ROW_EPILOGUE
-            : [codes] "+r"(codes), [activations] "+r"(activations), [lines] "+r"(lines)
+            : [codes] "+r"(codes), [activations] "+r"(block.activations), [lines] "+r"(lines)
             : [stride] "r"(block.stride), [start] "r"(start), [scales] "r"(block.scales), [offsets] "r"(block.offsets),
               [totals] "r"(totals), [as_floats] "f"(kSumsAsFloats), [code_sum] "f"(block.code_sum)
             : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
@@ -126,7 +125,7 @@ inline void multiply_row_block(const RowBlock& block, float* totals) {
             NYBBLE_SECOND_HALF(2, 8, 9, 10, 11)
             "bnez %[lines], 1b\n\t"
             NYBBLE_ROW_EPILOGUE
-            : [codes] "+r"(codes), [activations] "+r"(activations), [lines] "+r"(lines)
+            : [codes] "+r"(codes), [activations] "+r"(block.activations), [lines] "+r"(lines)
             : [stride] "r"(block.stride), [start] "r"(start), [scales] "r"(block.scales), [offsets] "r"(block.offsets),
               [totals] "r"(totals), [as_floats] "f"(kSumsAsFloats), [code_sum] "f"(block.code_sum)
             : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
@@ -142,34 +141,38 @@ inline void multiply_row(const LinearArguments& arguments, size_t panel_index, s
     const QuantisedRows& a = arguments.quantised;
     const PanelBlocks panel(*arguments.weights, panel_index, a.block);
     const size_t blocks_of_group = kActivationGroup / a.block, in_tile = row & (a.tile_rows - 1);
+    [[maybe_unused]] const int32_t* start = a.starts + row;
+    [[maybe_unused]] const float* code_sum = a.sums + row;
     RowBlock of{};
     of.stride = kLineDepth * a.tile_rows;
     of.lines = a.block * Bits / (8 * kLineDepth);
-    Floats sums[2] = {broadcast(0.0f), broadcast(0.0f)};
-    size_t block = 0;
-    for (size_t g = 0; g < a.groups; ++g) {
+    alignas(64) float sums[kPanelChannels] = {}, totals[kPanelChannels];
+    for (size_t g = 0, block = 0; g < a.groups; ++g) {
         of.activations = a.tile_of(g, row - in_tile) + in_tile * kLineDepth;
-        alignas(64) float totals[kPanelChannels];
-        store(totals, broadcast(0.0f));
-        store(totals + kLaneCount, broadcast(0.0f));
+        of.codes = panel.codes(block);
+        of.scales = panel.scales(block);
+        std::memset(totals, 0, sizeof totals);
         for (const size_t end = std::min(block + blocks_of_group, a.blocks); block < end; ++block) {
-            of.codes = panel.codes(block);
-            of.scales = panel.scales(block);
             if constexpr (Offsets) {
                 of.offsets = of.scales + kPanelChannels;
-                of.code_sum = a.sums[block * a.row_count + row];
+                of.code_sum = *code_sum;
+                code_sum += a.row_count;
             } else {
-                of.start = a.starts[block * a.row_count + row];
+                of.start = *start;
+                start += a.row_count;
             }
             multiply_row_block<Bits>(of, totals);
-            of.activations += a.block / kLineDepth * of.stride;
+            of.codes += panel.stride();
+            of.scales += panel.stride() / sizeof(uint16_t);
         }
         const Floats scale = broadcast(a.scales[g * a.row_count + row]);
-        for (size_t v = 0; v < 2; ++v) sums[v] = multiply_add(load(totals + v * kLaneCount), scale, sums[v]);
+        for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount) {
+            store(sums + lane, multiply_add(load(totals + lane), scale, load(sums + lane)));
+        }
     }
-    for (size_t v = 0; v < 2; ++v) {
-        const Floats whole = add_line_outliers<Bits, Offsets>(a, panel, v * kLaneCount, row, sums[v]);
-        store_outputs(arguments, row, panel_index * kPanelChannels + v * kLaneCount, whole);
+    for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount) {
+        const Floats whole = add_line_outliers<Bits, Offsets>(a, panel, lane, row, load(sums + lane));
+        store_outputs(arguments, row, panel_index * kPanelChannels + lane, whole);
     }
 }
 
