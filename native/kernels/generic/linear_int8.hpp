@@ -39,7 +39,35 @@ class PanelBlocks {
     const uint16_t* scales(size_t block) const {
         return reinterpret_cast<const uint16_t*>(panel_ + (block >> halved_) * block_bytes_ + code_bytes_);
     }
-    size_t stride() const { return block_bytes_; }
+
+    // Goes through the blocks in order, and multiplies nothing on the way to an address: those of blocks to come are
+    // known early. Blocks of weights are those of activations unless `MayHalve`.
+    template <bool MayHalve>
+    class Cursor {
+      public:
+        explicit Cursor(const PanelBlocks& panel)
+            : codes_(panel.codes(0)),
+              scales_(reinterpret_cast<const uint8_t*>(panel.scales(0))),
+              block_bytes_(panel.block_bytes_),
+              half_(panel.halved_ ? panel.code_bytes_ / 2 : 0) {}
+        const uint8_t* codes() const { return codes_; }
+        const uint16_t* scales() const { return reinterpret_cast<const uint16_t*>(scales_); }
+        void next() {
+            if (MayHalve && half_ != 0) {
+                is_second_ = !is_second_;
+                codes_ += is_second_ ? half_ : block_bytes_ - half_;
+                scales_ += is_second_ ? 0 : block_bytes_;
+            } else {
+                codes_ += block_bytes_;
+                scales_ += block_bytes_;
+            }
+        }
+
+      private:
+        const uint8_t *codes_, *scales_;
+        size_t block_bytes_, half_;
+        bool is_second_ = false;
+    };
 
   private:
     const uint8_t* panel_;
@@ -76,9 +104,13 @@ class PackedCodes {
 
     explicit PackedCodes(const PanelBlocks& panel) : panel_(panel) {}
     const PanelBlocks& panel() const { return panel_; }
-    const uint8_t* codes(size_t block) const { return panel_.codes(block); }
-    Floats steps(size_t block, size_t lane) const { return load_steps<Bits>(panel_.scales(block) + lane); }
-    Floats offsets(size_t block, size_t lane) const { return load_half(panel_.scales(block) + kPanelChannels + lane); }
+    template <bool MayHalve>
+    class Cursor : public PanelBlocks::Cursor<MayHalve> {
+      public:
+        explicit Cursor(const PackedCodes& from) : PanelBlocks::Cursor<MayHalve>(from.panel_) {}
+        Floats steps(size_t lane) const { return load_steps<Bits>(this->scales() + lane); }
+        Floats offsets(size_t lane) const { return load_half(this->scales() + kPanelChannels + lane); }
+    };
     static Codes line(const uint8_t* from) {
         prefetch(from + kPrefetchDistance);
         return load_code_group(from);
@@ -89,8 +121,7 @@ class PackedCodes {
     const PanelBlocks& panel_;
 };
 
-// A panel whose codes are spread to a byte each, steps and offsets to fp32. Rows tend to have their outliers at the
-// same few features: their weights are kept.
+// A panel whose codes are spread to a byte each, steps and offsets to fp32.
 template <int Bits, bool Offsets>
 class SpreadCodes {
   public:
@@ -109,9 +140,25 @@ class SpreadCodes {
         for (size_t b = 0; b < blocks; ++b) spread(b);
     }
     const PanelBlocks& panel() const { return panel_; }
-    const uint8_t* codes(size_t block) const { return codes_ + block * block_bytes_; }
-    Floats steps(size_t block, size_t lane) const { return load(steps_ + block * kPanelChannels + lane); }
-    Floats offsets(size_t block, size_t lane) const { return load(offsets_ + block * kPanelChannels + lane); }
+    template <bool>
+    class Cursor {
+      public:
+        explicit Cursor(const SpreadCodes& from)
+            : codes_(from.codes_), steps_(from.steps_), offsets_(from.offsets_), block_bytes_(from.block_bytes_) {}
+        const uint8_t* codes() const { return codes_; }
+        Floats steps(size_t lane) const { return load(steps_ + lane); }
+        Floats offsets(size_t lane) const { return load(offsets_ + lane); }
+        void next() {
+            codes_ += block_bytes_;
+            steps_ += kPanelChannels;
+            offsets_ += kPanelChannels;
+        }
+
+      private:
+        const uint8_t* codes_;
+        const float *steps_, *offsets_;
+        size_t block_bytes_;
+    };
     static Codes line(const uint8_t* from) { return load_code_group(from); }
     static Codes part(Codes line, int) { return line; }
 
@@ -160,27 +207,32 @@ inline void clear(Floats (&values)[Rows][Vectors]) {
     }
 }
 
-// The outliers of rows times their weights, then what all linears end with. Not inlined: it needs the registers that
-// multiply_tile takes for itself.
+// The outliers of a row times their weights, added to `total`, then what all linears end with.
+template <int Bits, bool Offsets, int Vectors>
+[[gnu::always_inline]] inline void finish_row(const LinearArguments& arguments, const PanelBlocks& panel,
+                                              size_t channel, size_t lane, size_t row, Floats (&total)[Vectors]) {
+    const QuantisedRows& a = arguments.quantised;
+    const Outlier* outlier = a.outliers_of(row);
+    for (const Outlier* end = outlier + a.outlier_counts[row]; outlier != end; ++outlier) {
+        const Floats value = broadcast(outlier->value);
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) {
+            total[v] = multiply_add(weights_of<Bits, Offsets>(panel, *outlier, lane + v * kLaneCount), value, total[v]);
+        }
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) store_outputs(arguments, row, channel + lane + v * kLaneCount, total[v]);
+}
+
+// Not inlined: it needs the registers that multiply_tile takes for itself.
 template <int Bits, bool Offsets, int Vectors>
 [[gnu::noinline]] void finish_rows(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel,
                                    size_t lane, size_t row, size_t rows, const float (*sums)[Vectors * kLaneCount]) {
-    const QuantisedRows& a = arguments.quantised;
     for (const size_t end = row + rows; row < end; ++row, ++sums) {
         Floats total[Vectors];
 #pragma GCC unroll 2
         for (int v = 0; v < Vectors; ++v) total[v] = load(*sums + v * kLaneCount);
-        const Outlier* outlier = a.outliers_of(row);
-        for (const Outlier* last = outlier + a.outlier_counts[row]; outlier != last; ++outlier) {
-            const Floats value = broadcast(outlier->value);
-#pragma GCC unroll 2
-            for (int v = 0; v < Vectors; ++v) {
-                total[v] =
-                    multiply_add(weights_of<Bits, Offsets>(panel, *outlier, lane + v * kLaneCount), value, total[v]);
-            }
-        }
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) store_outputs(arguments, row, channel + lane + v * kLaneCount, total[v]);
+        finish_row<Bits, Offsets>(arguments, panel, channel, lane, row, total);
     }
 }
 
@@ -194,9 +246,10 @@ inline void multiply_tile(const LinearArguments& arguments, const PanelCodes& fr
     const size_t blocks_of_group = kActivationGroup / a.block;
     const int32_t* starts = a.starts + row;
     const float* code_sums = a.sums + row;
-    fetch_outputs(arguments, channel + lane, Vectors, row, row + Rows);
+    if constexpr (Rows > 1) fetch_outputs(arguments, channel + lane, Vectors, row, row + Rows);
     Floats sums[Rows][Vectors];
     clear(sums);
+    typename PanelCodes::template Cursor<Block == kBlocksOf32> cursor(from);
     size_t block = 0;
     for (size_t g = 0; g < a.groups; ++g) {
         const int8_t* activations = a.codes_of(g, row);
@@ -209,7 +262,7 @@ inline void multiply_tile(const LinearArguments& arguments, const PanelCodes& fr
 #pragma GCC unroll 2
                 for (int v = 0; v < Vectors; ++v) dots[r][v].start(starts[r]);
             }
-            const uint8_t* line = from.codes(block) + lane * 4;
+            const uint8_t* line = cursor.codes() + lane * 4;
             for (size_t run = 0; run < runs; ++run) {
 #pragma GCC unroll 8
                 for (int k = 0; k < kGroups<Block>; k += PanelCodes::parts, line += kGroupBytes) {
@@ -238,19 +291,20 @@ inline void multiply_tile(const LinearArguments& arguments, const PanelCodes& fr
             }
 #pragma GCC unroll 2
             for (int v = 0; v < Vectors; ++v) {
-                const Floats steps = from.steps(block, lane + v * kLaneCount);
+                const Floats steps = cursor.steps(lane + v * kLaneCount);
 #pragma GCC unroll 8
                 for (int r = 0; r < Rows; ++r) {
                     total[r][v] = multiply_add(to_floats(dots[r][v].total), steps, total[r][v]);
                 }
                 if constexpr (Offsets) {
-                    const Floats offsets = from.offsets(block, lane + v * kLaneCount);
+                    const Floats offsets = cursor.offsets(lane + v * kLaneCount);
 #pragma GCC unroll 8
                     for (int r = 0; r < Rows; ++r) {
                         total[r][v] = multiply_add(offsets, broadcast(code_sums[r]), total[r][v]);
                     }
                 }
             }
+            cursor.next();
             starts += a.row_count;
             code_sums += a.row_count;
         }
@@ -262,6 +316,10 @@ inline void multiply_tile(const LinearArguments& arguments, const PanelCodes& fr
                 sums[r][v] = multiply_add(total[r][v], broadcast(scales[r]), sums[r][v]);
             }
         }
+    }
+    if constexpr (Rows == 1) {
+        finish_row<Bits, Offsets>(arguments, from.panel(), channel, lane, row, sums[0]);
+        return;
     }
     alignas(64) float finished[Rows][Vectors * kLaneCount];
 #pragma GCC unroll 8
