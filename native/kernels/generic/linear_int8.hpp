@@ -39,6 +39,7 @@ class PanelBlocks {
     const uint16_t* scales(size_t block) const {
         return reinterpret_cast<const uint16_t*>(panel_ + (block >> halved_) * block_bytes_ + code_bytes_);
     }
+    size_t stride() const { return block_bytes_; }
 
     // Goes through the blocks in order, and multiplies nothing on the way to an address: those of blocks to come are
     // known early. Blocks of weights are those of activations unless `MayHalve`.
