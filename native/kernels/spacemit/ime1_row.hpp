@@ -143,16 +143,17 @@ inline void multiply_row(const LinearArguments& arguments, size_t panel_index, s
     const size_t blocks_of_group = kActivationGroup / a.block, in_tile = row & (a.tile_rows - 1);
     [[maybe_unused]] const int32_t* start = a.starts + row;
     [[maybe_unused]] const float* code_sum = a.sums + row;
+    PanelBlocks::Cursor<true> blocks(panel);
     RowBlock of{};
     of.stride = kLineDepth * a.tile_rows;
     of.lines = a.block * Bits / (8 * kLineDepth);
     alignas(64) float sums[kPanelChannels] = {}, totals[kPanelChannels];
     for (size_t g = 0, block = 0; g < a.groups; ++g) {
         of.activations = a.tile_of(g, row - in_tile) + in_tile * kLineDepth;
-        of.codes = panel.codes(block);
-        of.scales = panel.scales(block);
         std::memset(totals, 0, sizeof totals);
         for (const size_t end = std::min(block + blocks_of_group, a.blocks); block < end; ++block) {
+            of.codes = blocks.codes();
+            of.scales = blocks.scales();
             if constexpr (Offsets) {
                 of.offsets = of.scales + kPanelChannels;
                 of.code_sum = *code_sum;
@@ -162,8 +163,7 @@ inline void multiply_row(const LinearArguments& arguments, size_t panel_index, s
                 start += a.row_count;
             }
             multiply_row_block<Bits>(of, totals);
-            of.codes += panel.stride();
-            of.scales += panel.stride() / sizeof(uint16_t);
+            blocks.next();
         }
         const Floats scale = broadcast(a.scales[g * a.row_count + row]);
         for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount) {
