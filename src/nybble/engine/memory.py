@@ -16,6 +16,9 @@ RUNTIME_BYTES = 60 << 20
 TOKEN_BYTES = 400
 """What a tokenizer takes for each token of its vocabulary: 380 to 415 bytes with 49,000 to 152,000 of them."""
 
+HUGE_PAGE = 2 << 20
+"""Activations of at least as many bytes are kept in whole pages of this size (native/base/memory.cpp)."""
+
 SMALLEST_CONTEXT = 512
 """A default context is not made shorter than this to fit memory."""
 
@@ -43,6 +46,8 @@ def memory_needed(model: Footprint, context_length: int, step_tokens: int, kv: K
     """
     kv.check_head(model.head_dim)
     activations = sum(_native.slot_bytes(*slot, step_tokens, 1) for slot in model.slots)
+    if activations >= HUGE_PAGE:
+        activations = -(-activations // HUGE_PAGE) * HUGE_PAGE
     kv_cache = _native.KVCache.bytes_for(model.layers, model.kv_heads, model.head_dim, context_length, kv.value)
     runtime = RUNTIME_BYTES + TOKEN_BYTES * model.vocabulary
     return MemoryNeeded(model.weight_bytes, kv_cache, activations, runtime, context_length)
