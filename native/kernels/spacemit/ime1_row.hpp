@@ -136,14 +136,15 @@ template <int Bits>
 #undef NYBBLE_SECOND_HALF
 #undef NYBBLE_ROW_EPILOGUE
 
-template <int Bits, bool Offsets>
+// MayHalve: blocks of weights may be two groups.
+template <int Bits, bool Offsets, bool MayHalve>
 inline void multiply_row(const LinearArguments& arguments, size_t panel_index, size_t row) {
     const QuantisedRows& a = arguments.quantised;
     const PanelBlocks panel(*arguments.weights, panel_index, a.block);
     const size_t blocks_of_group = kActivationGroup / a.block, in_tile = row & (a.tile_rows - 1);
     [[maybe_unused]] const int32_t* start = a.starts + row;
     [[maybe_unused]] const float* code_sum = a.sums + row;
-    PanelBlocks::Cursor<true> blocks(panel);
+    PanelBlocks::Cursor<MayHalve> blocks(panel);
     RowBlock of{};
     of.stride = kLineDepth * a.tile_rows;
     of.lines = a.block * Bits / (8 * kLineDepth);
