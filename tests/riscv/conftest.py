@@ -35,13 +35,20 @@ class Riscv:
             subprocess.run(command, check=True)
         return program
 
-    def run(
+    def qemu(
         self, vlen: int, *command: object, environment: Mapping[str, str] | None = None, cpu: str = STRICT
-    ) -> subprocess.CompletedProcess[str]:
+    ) -> list[str]:
+        """The command that runs ``command`` on a CPU of that VLEN."""
         settings = [part for name, value in (environment or {}).items() for part in ("-E", f"{name}={value}")]
         model = f"rv64,v=true,vlen={vlen},zfh=true,zvfh=true,{cpu}"
         qemu = [self.toolchain / "qemu-riscv64", "-cpu", model, "-L", self.toolchain / "python"]
-        return subprocess.run([*map(str, (*qemu, *settings, *command))], capture_output=True, text=True, timeout=900)
+        return list(map(str, (*qemu, *settings, *command)))
+
+    def run(
+        self, vlen: int, *command: object, environment: Mapping[str, str] | None = None, cpu: str = STRICT
+    ) -> subprocess.CompletedProcess[str]:
+        arguments = self.qemu(vlen, *command, environment=environment, cpu=cpu)
+        return subprocess.run(arguments, capture_output=True, text=True, timeout=900)
 
     def python(
         self, vlen: int, *command: object, environment: Mapping[str, str] | None = None
