@@ -1,4 +1,4 @@
-#include "bindings/arrays.hpp"
+#include "bindings/threads.hpp"
 #include "measure/ceilings.hpp"
 #include "packing/packed_matrix.hpp"
 
@@ -37,7 +37,7 @@ void bind_measure(nb::module_& m) {
     m.def(
         "measure_int8_peak",
         [](ThreadPool& threads, const std::string& isa, double seconds) {
-            const Isa named = isa_named(isa);
+            const Isa named = isas_of(threads, std::vector(threads.size(), isa)).front();
             nb::gil_scoped_release unlocked;
             return int8_peak(threads, named, seconds);
         },
@@ -45,7 +45,7 @@ void bind_measure(nb::module_& m) {
     m.def(
         "measure_fp32_peak",
         [](ThreadPool& threads, const std::string& isa, double seconds) {
-            const Isa named = isa_named(isa);
+            const Isa named = isas_of(threads, std::vector(threads.size(), isa)).front();
             nb::gil_scoped_release unlocked;
             return fp32_peak(threads, named, seconds);
         },

@@ -1,7 +1,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "bindings/arrays.hpp"
+#include "bindings/threads.hpp"
 #include "kernels/registry.hpp"
 #include "program/ops.hpp"
 
@@ -13,8 +13,21 @@ namespace {
 const LinearEntry& kernel_named(const std::string& name) {
     const LinearEntry* entry = find_linear_kernel(name);
     require(entry != nullptr, "no kernel of that name");
-    isa_named(std::string(name_of(entry->isa)));
     return *entry;
+}
+
+// What each thread takes instead of `entry`: the kernel of its own instruction set for the same weights, or else that.
+std::vector<const LinearKernel*> kernels_of(const Program& program, const LinearEntry& entry,
+                                            const PackedFormat& format) {
+    std::vector<const LinearKernel*> kernels;
+    for (const Isa isa : program.isas()) {
+        const LinearEntry* own = isa == entry.isa ? &entry : find_linear_kernel(format, entry.activations, isa);
+        const LinearEntry& used = own == nullptr ? entry : *own;
+        require(runs(program.threads().arrivals()[kernels.size()], used.isa),
+                "a thread's CPU does not run this kernel");
+        kernels.push_back(used.kernel);
+    }
+    return kernels;
 }
 
 // True when a signal's Python handler raised (Ctrl-C); asked at most every 20 ms.
@@ -53,9 +66,9 @@ KVBlock kv_block(const std::string& type, size_t head_dim) {
 // Builds and runs a Program; buffers are View indices.
 class PyProgram {
   public:
-    PyProgram(std::shared_ptr<ThreadPool> threads, const std::string& isa, size_t vocabulary, size_t layers,
-              size_t kv_heads, size_t head_dim, std::vector<double> inverse_frequencies)
-        : program_(std::move(threads), isa_named(isa), checked(std::move(inverse_frequencies), head_dim)),
+    PyProgram(std::shared_ptr<ThreadPool> threads, const std::vector<std::string>& isas, size_t vocabulary,
+              size_t layers, size_t kv_heads, size_t head_dim, std::vector<double> inverse_frequencies)
+        : program_(threads, isas_of(*threads, isas), checked(std::move(inverse_frequencies), head_dim)),
           vocabulary_(vocabulary),
           layers_(layers),
           kv_heads_(kv_heads),
@@ -109,8 +122,8 @@ class PyProgram {
         require(!residual || (is_f32(*residual) && same_shape(*residual, output)), "bad residual");
         std::optional<View> residual_view;
         if (residual) residual_view = at(*residual);
-        program_.add(make_linear(std::move(label), at(input), std::move(weights), *entry.kernel, at(output),
-                                 to_vector(bias), residual_view));
+        program_.add(make_linear(std::move(label), at(input), std::move(weights), kernels_of(program_, entry, format),
+                                 at(output), to_vector(bias), residual_view));
     }
     void rotate_append(std::string label, size_t layer, size_t query, size_t key, size_t value, size_t output,
                        std::optional<FloatVector> query_norm, std::optional<FloatVector> key_norm, float epsilon) {
@@ -262,9 +275,9 @@ void bind_programs(nb::module_& m) {
         "width"_a, "per_output"_a, "block"_a, "layout"_a, "rows"_a, "outputs"_a,
         "Bytes a slot of a program takes in a step of that many tokens and outputs.");
     nb::class_<PyProgram>(m, "Program")
-        .def(nb::init<std::shared_ptr<ThreadPool>, const std::string&, size_t, size_t, size_t, size_t,
+        .def(nb::init<std::shared_ptr<ThreadPool>, const std::vector<std::string>&, size_t, size_t, size_t, size_t,
                       std::vector<double>>(),
-             "threads"_a, "isa"_a, "vocabulary"_a, "layers"_a, "kv_heads"_a, "head_dim"_a, "inverse_frequencies"_a)
+             "threads"_a, "isas"_a, "vocabulary"_a, "layers"_a, "kv_heads"_a, "head_dim"_a, "inverse_frequencies"_a)
         .def("slot", &PyProgram::slot, "width"_a, "per_output"_a, "block"_a, "layout"_a = "panel32")
         .def("view", &PyProgram::view, "slot"_a, "offset"_a, "width"_a)
         .def("embed", &PyProgram::embed, "label"_a, "table"_a, "output"_a)

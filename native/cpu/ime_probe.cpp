@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <dlfcn.h>
 #include <mutex>
 #include <pthread.h>
 
@@ -144,6 +145,11 @@ MatrixUnit probe_matrix_unit(size_t vector_bits) {
     return unit;
 }
 
+MatrixUnit emulated_matrix_unit(size_t vector_bits) {
+    const bool is_loaded = dlsym(RTLD_DEFAULT, "nybble_ime_count") != nullptr;
+    return is_loaded ? probe_matrix_unit(vector_bits) : MatrixUnit::none;
+}
+
 }  // namespace nybble
 
 #else
@@ -151,6 +157,7 @@ MatrixUnit probe_matrix_unit(size_t vector_bits) {
 namespace nybble {
 
 MatrixUnit probe_matrix_unit(size_t) { return MatrixUnit::none; }
+MatrixUnit emulated_matrix_unit(size_t) { return MatrixUnit::none; }
 
 }  // namespace nybble
 

@@ -18,4 +18,7 @@ inline const char* name_of(MatrixUnit unit) {
 // mean anything. `vector_bits` is the VLEN there.
 MatrixUnit probe_matrix_unit(size_t vector_bits);
 
+// What the emulator (docs/ime-emulator.md) lends to every core; none where it is not loaded.
+MatrixUnit emulated_matrix_unit(size_t vector_bits);
+
 }  // namespace nybble

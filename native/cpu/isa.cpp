@@ -65,7 +65,7 @@ size_t vector_bits() { return 0; }
 
 #endif
 
-std::vector<Isa> isas_here() {
+std::vector<Isa> isas_here([[maybe_unused]] MatrixUnit unit) {
     std::vector<Isa> found;
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -76,6 +76,9 @@ std::vector<Isa> isas_here() {
     if (avx512) found.push_back(Isa::avx512_vnni);
     if (avx2) found.push_back(Isa::avx2);
 #elif defined(NYBBLE_RVV_KERNELS)
+#if defined(NYBBLE_IME1_KERNELS)
+    if (unit == MatrixUnit::ime1) found.push_back(Isa::ime1);
+#endif
     const size_t bits = vector_bits();
     if (bits >= 512) found.push_back(Isa::rvv512);
     if (bits >= 256) found.push_back(Isa::rvv256);
@@ -86,7 +89,7 @@ std::vector<Isa> isas_here() {
 }
 
 const std::vector<Isa>& available_isas() {
-    static const std::vector<Isa> isas = isas_here();
+    static const std::vector<Isa> isas = isas_here(emulated_matrix_unit(vector_bits()));
     return isas;
 }
 

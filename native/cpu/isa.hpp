@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cpu/ime_probe.hpp"
+
 namespace nybble {
 
 // Ordered: a later one is preferred where available. rvv: RISC-V's vectors with Zvfhmin, and the least VLEN. ime1:
@@ -20,8 +22,9 @@ Isa base_of(Isa isa);
 // (Zvfhmin). Not every core of a chip has the same.
 size_t vector_bits();
 
-// Those that this build contains and the CPU under this thread supports, best first; ends with portable.
-std::vector<Isa> isas_here();
+// Those that this build contains and the CPU under this thread supports, best first; ends with portable. `unit` was
+// found there by probe_matrix_unit().
+std::vector<Isa> isas_here(MatrixUnit unit);
 
 // The same for threads that stay where they are scheduled by default.
 const std::vector<Isa>& available_isas();

@@ -1,5 +1,6 @@
 #include "program/ops.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -79,15 +80,19 @@ class Quantise final : public WritingOp {
 
 class Linear final : public WritingOp {
   public:
-    Linear(std::string label, View input, std::shared_ptr<const PackedMatrix> weights, const LinearKernel& kernel,
-           View output, std::vector<float> bias, std::optional<View> residual)
+    Linear(std::string label, View input, std::shared_ptr<const PackedMatrix> weights,
+           std::vector<const LinearKernel*> kernels, View output, std::vector<float> bias, std::optional<View> residual)
         : WritingOp(std::move(label), output),
           input_(input),
           weights_(std::move(weights)),
-          kernel_(kernel),
+          kernels_(std::move(kernels)),
           bias_(std::move(bias)),
           residual_(residual) {}
-    size_t scratch_bytes() const override { return kernel_.scratch_bytes(*weights_); }
+    size_t scratch_bytes() const override {
+        size_t most = 0;
+        for (const LinearKernel* kernel : kernels_) most = std::max(most, kernel->scratch_bytes(*weights_));
+        return most;
+    }
     void run(Turn& turn) const override {
         const Slot& input = turn.slots[input_.slot];
         LinearArguments arguments{
@@ -95,7 +100,8 @@ class Linear final : public WritingOp {
         if (input.block == 0) arguments.floats = turn.floats(input_);
         if (residual_) arguments.residual = turn.floats(*residual_);
         const LinearTasks tasks(*weights_, turn.rows_of(output_), turn.threads);
-        turn.share(tasks.count(), [&](size_t task) { tasks.run(task, kernel_, arguments, turn.scratch); });
+        const LinearKernel& kernel = *kernels_[turn.thread];
+        turn.share(tasks.count(), [&](size_t task) { tasks.run(task, kernel, arguments, turn.scratch); });
     }
     std::span<const uint8_t> stream(const Turn& turn) const override {
         if (turn.rows_of(output_) != 1) return {};
@@ -106,7 +112,7 @@ class Linear final : public WritingOp {
   private:
     View input_;
     std::shared_ptr<const PackedMatrix> weights_;
-    const LinearKernel& kernel_;
+    std::vector<const LinearKernel*> kernels_;
     std::vector<float> bias_;
     std::optional<View> residual_;
 };
@@ -176,10 +182,10 @@ std::unique_ptr<Op> make_rms_norm(std::string label, View input, std::vector<flo
     return std::make_unique<RMSNorm>(std::move(label), input, std::move(weight), output, epsilon);
 }
 std::unique_ptr<Op> make_linear(std::string label, View input, std::shared_ptr<const PackedMatrix> weights,
-                                const LinearKernel& kernel, View output, std::vector<float> bias,
+                                std::vector<const LinearKernel*> kernels, View output, std::vector<float> bias,
                                 std::optional<View> residual) {
-    return std::make_unique<Linear>(std::move(label), input, std::move(weights), kernel, output, std::move(bias),
-                                    residual);
+    return std::make_unique<Linear>(std::move(label), input, std::move(weights), std::move(kernels), output,
+                                    std::move(bias), residual);
 }
 std::unique_ptr<Op> make_swiglu(std::string label, View gate, View up, View output) {
     return std::make_unique<SwiGLU>(std::move(label), gate, up, output);

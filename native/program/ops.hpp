@@ -12,8 +12,9 @@ namespace nybble {
 
 std::unique_ptr<Op> make_embed(std::string label, std::shared_ptr<const PackedMatrix> table, View output);
 std::unique_ptr<Op> make_rms_norm(std::string label, View input, std::vector<float> weight, View output, float epsilon);
+// `kernels` of each thread: all read these weights and give the same bits.
 std::unique_ptr<Op> make_linear(std::string label, View input, std::shared_ptr<const PackedMatrix> weights,
-                                const LinearKernel& kernel, View output, std::vector<float> bias,
+                                std::vector<const LinearKernel*> kernels, View output, std::vector<float> bias,
                                 std::optional<View> residual);
 struct HeadNorms {
     std::vector<float> query, key;  // empty: none

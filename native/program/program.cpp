@@ -53,9 +53,9 @@ size_t slot_bytes(const Slot& slot, size_t rows, size_t outputs) {
     return float_stride(slot) * slot_rows * sizeof(float) + kCacheLine;
 }
 
-Program::Program(std::shared_ptr<ThreadPool> threads, Isa isa, std::vector<double> inverse_frequencies)
+Program::Program(std::shared_ptr<ThreadPool> threads, std::vector<Isa> isas, std::vector<double> inverse_frequencies)
     : threads_(std::move(threads)),
-      kernels_(row_kernels(isa)),
+      isas_(std::move(isas)),
       inverse_frequencies_(std::move(inverse_frequencies)),
       work_(threads_->size()) {}
 
@@ -148,6 +148,11 @@ std::vector<size_t> Program::shared_ops(const Step& step) const {
     return positions;
 }
 
+// As if there were no other threads.
+Turn Program::turn_of(size_t thread, const Step& step) const {
+    return {step, slots_, row_kernels(isas_[thread]), thread, 1, scratch_[thread].data(), nullptr};
+}
+
 bool Program::execute(const Step& step, const std::function<bool()>& should_stop, const std::function<void()>& ended) {
     const std::vector<size_t> shared = shared_ops(step);
     const size_t threads = threads_->size();
@@ -163,10 +168,12 @@ bool Program::execute(const Step& step, const std::function<bool()>& should_stop
             // A thread leaves between ops only; those still in one do what it has not claimed.
             if (stopped.load(std::memory_order_relaxed)) return;
             const size_t first = shared[at], end = at + 1 < shared.size() ? shared[at + 1] : ops_.size();
-            Turn turn{step, slots_, kernels_, threads, scratch_[thread].data(), threads == 1 ? nullptr : &worker};
+            Turn turn = turn_of(thread, step);
+            turn.threads = threads;
+            turn.worker = threads == 1 ? nullptr : &worker;
             const auto finish = [&] {
                 if (ended) ended();
-                Turn alone{step, slots_, kernels_, 1, scratch_[thread].data(), nullptr};
+                Turn alone = turn_of(thread, step);
                 for (size_t index = first + 1; index < end; ++index) {
                     ops_[index]->run(alone);
                     if (ended) ended();
@@ -238,7 +245,7 @@ std::string Program::first_non_finite(const std::vector<int32_t>& tokens,
     // On one thread alone: a buffer must be looked at before the next op may reuse its slot.
     threads_->run([&](size_t thread) {
         for (size_t index = 0; thread == 0 && index < ops_.size() && found.empty(); ++index) {
-            Turn turn{step, slots_, kernels_, 1, scratch_[0].data(), nullptr};
+            Turn turn = turn_of(thread, step);
             ops_[index]->run(turn);
             const View* written = ops_[index]->written();
             const bool finite = written == nullptr || is_finite(*written, turn.rows_of(*written));

@@ -88,6 +88,7 @@ struct Turn {
     const Step& step;
     const std::vector<Slot>& slots;
     const RowKernels& kernels;
+    size_t thread;
     size_t threads;
     uint8_t* scratch;
     Worker* worker;  // null: this thread does all of the op
@@ -133,8 +134,12 @@ class Op {
 
 class Program {
   public:
-    // One of `inverse_frequencies` for each pair of a head's features.
-    Program(std::shared_ptr<ThreadPool> threads, Isa isa, std::vector<double> inverse_frequencies);
+    // What each thread runs, and one of `inverse_frequencies` for each pair of a head's features.
+    Program(std::shared_ptr<ThreadPool> threads, std::vector<Isa> isas, std::vector<double> inverse_frequencies);
+
+    const ThreadPool& threads() const { return *threads_; }
+    // Of each thread.
+    const std::vector<Isa>& isas() const { return isas_; }
 
     size_t add_slot(const Slot& slot);
     void add(std::unique_ptr<Op> op) { ops_.push_back(std::move(op)); }
@@ -176,8 +181,10 @@ class Program {
     std::vector<size_t> shared_ops(const Step& step) const;
     bool is_finite(const View& view, size_t rows) const;
 
+    Turn turn_of(size_t thread, const Step& step) const;
+
     std::shared_ptr<ThreadPool> threads_;
-    const RowKernels& kernels_;
+    std::vector<Isa> isas_;
     std::vector<double> inverse_frequencies_;
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<Op>> ops_;

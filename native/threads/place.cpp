@@ -60,14 +60,18 @@ Arrival arrive(const Place& place) {
     }
     arrival = arrive_anywhere();
     arrival.cpu = here;
-    if (place.may_have_matrix_unit) arrival.matrix_unit = probe_matrix_unit(arrival.vector_bits);
+    if (place.may_have_matrix_unit) {
+        arrival.matrix_unit = probe_matrix_unit(arrival.vector_bits);
+        arrival.isas = isas_here(arrival.matrix_unit);
+    }
     return arrival;
 }
 
 Arrival arrive_anywhere() {
     Arrival arrival;
     arrival.vector_bits = vector_bits();
-    arrival.isas = isas_here();
+    arrival.matrix_unit = emulated_matrix_unit(arrival.vector_bits);
+    arrival.isas = isas_here(arrival.matrix_unit);
     return arrival;
 }
 

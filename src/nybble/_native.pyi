@@ -4,7 +4,6 @@ Thread pools and programs serve one caller at a time; the engine holds a lock.
 """
 
 from collections.abc import Sequence
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,10 +54,7 @@ class Arrival:
     def problem(self) -> str: ...
 
 class ThreadPool:
-    @overload
-    def __init__(self, threads: int) -> None: ...
-    @overload
-    def __init__(self, places: Sequence[tuple[int, bool, bool]], gate: str = "/proc/set_ai_thread") -> None: ...
+    def __init__(self, threads: int | Sequence[tuple[int, bool, bool]], gate: str = "/proc/set_ai_thread") -> None: ...
     @property
     def size(self) -> int: ...
     @property
@@ -96,7 +92,7 @@ class Program:
     def __init__(
         self,
         threads: ThreadPool,
-        isa: str,
+        isas: Sequence[str],
         vocabulary: int,
         layers: int,
         kv_heads: int,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nybble import _native
 from nybble.bench.step_times import OpTime, StepTimes, as_kinds
 from nybble.conversion.folder import to_onnx
 from nybble.engine import loading
@@ -19,8 +20,11 @@ from nybble.graph.dispatch import Accuracy
 from nybble.graph.kv_type import KVType
 from nybble.graph.ops import Linear
 from nybble.graph.plan import Plan
+from nybble.machine import placement
+from nybble.machine.placement import Crew, Member
 from nybble.quant.error import conversion_error
 from tests.cli.outcome import Nybble
+from tests.machine.made_up import Arrival, Pool
 from tests.models.tiny import tiny_gguf
 
 SIZES: dict[str, Any] = {
@@ -173,10 +177,10 @@ def test_measured_steps_of_onnx(nybble: Nybble, mixed: Path, tmp_path: Path) -> 
     opened = 0
     original = loading.plan_file
 
-    def counted(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
+    def counted(path: Path, accuracy: Accuracy, isa: str) -> tuple[Checkpoint, Plan]:
         nonlocal opened
         opened += 1
-        return original(path, accuracy)
+        return original(path, accuracy, isa)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(loading, "plan_file", counted)
@@ -239,3 +243,26 @@ def test_a_wrong_path_is_told(seconds: float, told: bool) -> None:
     assert rest.seconds == pytest.approx(1)
     (small, _) = as_kinds([op], 1000)
     assert small.cause == ""  # nobody would notice
+
+
+def test_cores_that_differ(nybble: Nybble, mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a kernel told as everybody's that half of the cores do not run."""
+    fast, slow = _native.available_isas()[0], _native.available_isas()[-1]
+    if fast == slow:
+        pytest.skip("this CPU has one instruction set")
+    arrivals = [Arrival(0, 256, "ime1", (fast, slow)), Arrival(4, 256, "none", (slow,))]
+    members = tuple(Member(found.cpu, "X60", 256, found.matrix_unit, found.isas) for found in arrivals)
+    crew = Crew(Pool(arrivals), members, "as an example", ("not elsewhere: no",))  # type: ignore[arg-type]
+    monkeypatch.setattr(placement, "assemble", lambda threads: crew)
+    lines = nybble("explain", mixed, "--plan").output.splitlines()
+    begin = lines.index("threads: 2, as an example")
+    assert lines[begin + 1 : begin + 4] == [
+        f"  {fast}: 0 on CPU 0 (X60, VLEN 256, ime1 tried out)",
+        f"  {slow}: 1 on CPU 4 (X60, VLEN 256)",
+        "  not elsewhere: no",
+    ]
+    assert f"  {slow}: linear_w4_int8_panel32_{slow} where the others run linear_w4_int8_panel32_{fast}" in lines
+    facts = facts_of(nybble, mixed)
+    assert facts["isa"] == fast
+    assert [member["runs"] for member in facts["threads"]["members"]] == [fast, slow]
+    assert facts["threads"]["notes"] == ["not elsewhere: no"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 import nybble
+from nybble import _native
+from nybble.engine import loading
+from nybble.machine.placement import Crew
 
 from .small_models import bits, small_gguf, some_ids
 
@@ -67,6 +71,19 @@ def test_one_model_used_by_several_threads_answers_as_it_does_alone(model: nybbl
         assert together(jobs) == alone
     # Sessions that were needed for a moment are not kept: each may hold a whole context.
     assert len(model._sessions._idle) == 1
+
+
+def test_threads_in_places_of_their_own_answer_alike(model: nybble.LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on boards whose cores differ: the caller only waits, and each thread runs what its core has."""
+    cpu, available = min(os.sched_getaffinity(0)), _native.available_isas()
+    crew = Crew(_native.ThreadPool([(cpu, False, False)] * 3), (), "here", ("not elsewhere",))
+    monkeypatch.setattr(loading, "assemble", lambda threads: crew)
+    monkeypatch.setattr(loading, "isas_of", lambda threads: [available[-1], available[0], available[-1]])
+    placed = nybble.load(model.info.path)
+    assert placed.info.threads == 3
+    assert placed.generate("hello", max_tokens=15).ids == model.generate("hello", max_tokens=15).ids
+    ids = some_ids(model, 600, 0)
+    np.testing.assert_array_equal(bits(placed.logits(ids)), bits(model.logits(ids)))
 
 
 def test_two_models_do_not_wait_for_each_other(model: nybble.LLM) -> None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from nybble import _native
 from nybble.errors import InvalidParameter, KernelUnavailable
-from nybble.graph.dispatch import Accuracy, LinearKernel, choose_linear_kernel, linear_kernels, selected_isa
+from nybble.graph.dispatch import (
+    Accuracy,
+    LinearKernel,
+    choose_linear_kernel,
+    isas_of,
+    leading_isa,
+    linear_kernels,
+    selected_isa,
+)
 
 AVAILABLE = _native.available_isas()
 STORAGE = {"w2": "W2B32", "w4": "W4B32", "w8": "W8B32", "f16": "F16", "bf16": "BF16", "f32": "F32"}
@@ -39,6 +49,35 @@ def test_an_instruction_set_this_cpu_lacks_is_refused_with_those_it_has(monkeypa
     with pytest.raises(KernelUnavailable) as raised:
         selected_isa()
     assert str(raised.value) == f"NYBBLE_ISA=avx1024 is not available here; available: {', '.join(AVAILABLE)}"
+
+
+class Threads:
+    """A pool whose threads run on CPUs with these instruction sets, best first."""
+
+    def __init__(self, *isas: list[str]) -> None:
+        self.arrivals = [SimpleNamespace(isas=of_thread) for of_thread in isas]
+
+
+def test_each_thread_runs_the_best_its_cpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where another is named, that one, on the CPUs that have it."""
+    monkeypatch.delenv("NYBBLE_ISA", raising=False)
+    threads = Threads(["wide", "narrow", "portable"], ["narrow", "portable"])
+    assert isas_of(threads) == ("wide", "narrow")  # type: ignore[arg-type]
+    for forced, expected in {"narrow": ("narrow", "narrow"), "wide": ("wide", "narrow")}.items():
+        monkeypatch.setenv("NYBBLE_ISA", forced)
+        assert isas_of(threads) == expected  # type: ignore[arg-type]
+    monkeypatch.setenv("NYBBLE_ISA", "avx1024")
+    with pytest.raises(KernelUnavailable, match="avx1024 is not available here; available: wide, narrow, portable"):
+        isas_of(threads)  # type: ignore[arg-type]
+
+
+def test_the_first_of_the_registry_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are packed for it, whichever thread it is that runs it."""
+    kernels = [(f"linear_w4_int8_panel32_{isa}", isa, "w4", "int8", "panel32") for isa in ("wide", "narrow")]
+    pretend(monkeypatch, ["narrow"], *kernels)
+    assert leading_isa(["narrow", "wide", "narrow"]) == "wide"
+    assert leading_isa(["narrow"]) == "narrow"
+    assert choose_linear_kernel("W4B32", Accuracy.INT8, "wide").kernel.isa == "wide"
 
 
 @pytest.mark.parametrize("isa", AVAILABLE)

@@ -63,12 +63,15 @@ def bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
 
 
 class OpProgram:
-    """A program of ops over ``rows`` tokens. Views are numbers, as in :class:`nybble._native.Program`."""
+    """A program of ops over ``rows`` tokens, on one ``isa`` or one for each thread.
+
+    Views are numbers, as in :class:`nybble._native.Program`.
+    """
 
     def __init__(
         self,
         rows: int,
-        isa: str,
+        isa: str | Sequence[str],
         threads: int | _native.ThreadPool = 1,
         layers: int = 0,
         kv_heads: int = 1,
@@ -79,7 +82,8 @@ class OpProgram:
         self.rows = rows
         self.cache_shape = (layers, kv_heads, head_dim)
         native_pool = pool(threads) if isinstance(threads, int) else threads
-        self.native = _native.Program(native_pool, isa, rows, *self.cache_shape, frequencies)
+        isas = [isa] * native_pool.size if isinstance(isa, str) else isa
+        self.native = _native.Program(native_pool, isas, rows, *self.cache_shape, frequencies)
         self._slot_of_guarded: dict[int, int] = {}
         self._margin = 0
 

@@ -88,6 +88,25 @@ def planned_or_rejected(graph: Graph, accuracy: Accuracy, isa: str) -> Plan:
         reject()
 
 
+def test_threads_on_different_instruction_sets_give_the_same_bits() -> None:
+    tokens = some_tokens(70)
+    (expected,) = logits_of(program("portable"), (new_cache(decoder()), tokens))
+    isas = [ISAS[thread % len(ISAS)] for thread in range(5)]
+    mixed = compile_plan(plan(decoder(), Accuracy.INT8, ISAS[0]), pool(5), isas=isas).program
+    (found,) = logits_of(mixed, (new_cache(decoder()), tokens))
+    np.testing.assert_array_equal(found, expected)
+    cache = new_cache(decoder())
+    for position, token in enumerate(tokens[:20]):
+        (found,) = logits_of(mixed, (cache, [token]))
+        np.testing.assert_array_equal(found[0], expected[position])
+
+
+@pytest.mark.parametrize("isas", [["portable"], ["portable", "avx1024"], ["portable"] * 3, []])
+def test_each_thread_runs_what_its_cpu_has(isas: list[str]) -> None:
+    with pytest.raises(ValueError, match="instruction set"):
+        compile_plan(plan(decoder(), Accuracy.INT8, "portable"), pool(2), isas=isas)
+
+
 @sweep(60)
 @given(random_graphs(storages=("F32", "F32", "F16", "Q8_0", "Q5_0", "Q4_0", "Q4_1")), st.sampled_from(ISAS))
 def test_random_graphs_compute_what_the_reference_does(graph: Graph, isa: str) -> None:

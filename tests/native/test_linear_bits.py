@@ -58,3 +58,17 @@ def test_a_row_does_not_notice_the_others(name: str) -> None:
             begin = 97 - size if size % 2 else 5
             rows = list(range(begin, begin + size))
             np.testing.assert_array_equal(bits(case.run(name, rows=rows)), whole[rows], f"{size} rows")
+
+
+@every_kind
+@sweep(15)
+@given(data=st.data())
+def test_threads_on_different_instruction_sets_give_the_same_bits(
+    weights: str, activations: str, layout: str, data: st.DataObject
+) -> None:
+    """Each with its own kernel on one copy of the weights, as on chips whose cores differ; who does what is chance."""
+    case = data.draw(cases(weights, layout))
+    for number, name in enumerate(names(weights, activations, layout)):
+        expected = bits(case.run(name))
+        isas = [ISAS[(number + thread) % len(ISAS)] for thread in range(5)]
+        np.testing.assert_array_equal(bits(case.run(name, 5, isas=isas)), expected, f"{name} among {isas}")

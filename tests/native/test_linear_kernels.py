@@ -5,6 +5,7 @@ Every kernel of the registry is a parameter here: one that is added is tested, o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,11 +60,13 @@ class Case:
     residual: NDArray[np.float32] | None
     in_place: bool
 
-    def run(self, kernel: str, threads: int = 1, rows: list[int] | None = None) -> NDArray[np.float32]:
-        """The outputs (rows, N)."""
+    def run(
+        self, kernel: str, threads: int = 1, rows: list[int] | None = None, isas: Sequence[str] | None = None
+    ) -> NDArray[np.float32]:
+        """The outputs (rows, N); threads with ``isas`` of their own take kernels of their own."""
         isa, _, activations, layout = KERNELS[kernel]
         m, n = len(self.x), self.tensor.shape[0]
-        program = OpProgram(m, isa, threads)
+        program = OpProgram(m, isas or isa, threads)
         output = program.guarded(self.residual if self.in_place else np.full((m, n), np.nan))
         residual = None
         if self.residual is not None:

@@ -103,7 +103,7 @@ def test_the_cache_of_another_model_is_refused(change: tuple[int, int, int]) -> 
 
 
 def test_a_program_without_logits_is_refused() -> None:
-    native = _native.Program(pool(), "portable", 4, 0, 1, 2, [0.0])
+    native = _native.Program(pool(), ["portable"], 4, 0, 1, 2, [0.0])
     with pytest.raises(ValueError, match="logits"):
         native.run([1], [(_native.KVCache(0, 1, 2, 8), 1)], [0])
 
@@ -118,9 +118,9 @@ def test_programs_that_cannot_run_are_not_built() -> None:
         (4, 1, 1, 2, [0, 0]),
     ):
         with pytest.raises(ValueError, match=r"program|frequency"):
-            _native.Program(pool(), "portable", *arguments)
+            _native.Program(pool(), ["portable"], *arguments)
     with pytest.raises(ValueError, match="instruction set"):
-        _native.Program(pool(), "avx1024", 4, 1, 1, 2, [0.0])
+        _native.Program(pool(), ["avx1024"], 4, 1, 1, 2, [0.0])
 
     made = OpProgram(4, "portable", layers=1, head_dim=32)
     native = made.native

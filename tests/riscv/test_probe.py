@@ -22,7 +22,7 @@ print(json.dumps([[found.cpu - cpu, found.vector_bits, found.matrix_unit, found.
 
 
 def arrivals(riscv: Riscv, vlen: int, **environment: str) -> list[list[Any]]:
-    """Of three threads, the second of which was not told that there may be matrix instructions."""
+    """Of three threads, the second of which is told not to try: the emulator's units are every core's."""
     outcome = riscv.python(vlen, "-c", FIND, environment=environment)
     assert outcome.returncode == 0, outcome.stderr
     return list(json.loads(outcome.stdout))
@@ -31,7 +31,7 @@ def arrivals(riscv: Riscv, vlen: int, **environment: str) -> list[list[Any]]:
 @pytest.mark.parametrize(("vlen", "unit"), [(256, "ime1"), (1024, "ime2")])
 def test_emulated_matrix_units_are_found(riscv: Riscv, vlen: int, unit: str) -> None:
     found = arrivals(riscv, vlen, LD_PRELOAD=str(riscv.emulator))
-    assert found == [[0, vlen, unit, ""], [0, vlen, "none", ""], [0, vlen, unit, ""]]
+    assert found == [[0, vlen, unit, ""]] * 3
 
 
 @pytest.mark.parametrize("vlen", [128, 256, 512, 1024])

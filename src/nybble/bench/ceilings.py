@@ -14,6 +14,7 @@ from .. import __version__, _native
 from ..errors import NybbleError
 from ..hub.cache import default_directory
 from ..machine.description import MachineDescription
+from ..machine.placement import assemble
 
 READ_SECONDS = 0.1
 PEAK_SECONDS = 0.03
@@ -42,7 +43,10 @@ class Ceilings:
 
 
 def measure_peaks(threads: _native.ThreadPool, isa: str) -> tuple[float, float]:
-    """The int8 and fp32 multiply-adds per second of ``threads`` on ``isa``."""
+    """The int8 and fp32 multiply-adds per second of ``threads`` on ``isa``, or on the best that all their CPUs have."""
+    first, *others = (found.isas for found in threads.arrivals)
+    common = [name for name in first if all(name in isas for isas in others)]
+    isa = isa if isa in common else common[0]
     return (
         _native.measure_int8_peak(threads, isa, PEAK_SECONDS),
         _native.measure_fp32_peak(threads, isa, PEAK_SECONDS),
@@ -57,7 +61,7 @@ def largest_cache(machine: MachineDescription) -> int:
 def measure_ceilings(threads: int, isa: str, machine: MachineDescription) -> Ceilings:
     """Measure now, the bandwidth on memory taken for it."""
     size = min(READ_BYTES, machine.memory_available.bytes // 4)
-    pool = _native.ThreadPool(threads)
+    pool = assemble(threads).pool
     bandwidth = _native.measure_memory_bandwidth(pool, size, largest_cache(machine), READ_SECONDS)
     return Ceilings(threads, isa, bandwidth, *measure_peaks(pool, isa))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from .. import _native
+from ..engine.loading import start_threads
 from ..errors import InvalidParameter
 from ..graph.dispatch import LinearKernel, linear_kernels
 from ..machine.description import describe
@@ -29,7 +30,7 @@ _TABLE_ROWS = 32
 _ALIGNMENT = 4096
 
 
-def kernels_for(operation: Operation, isas: list[str]) -> list[LinearKernel]:
+def kernels_for(operation: Operation, isas: Collection[str]) -> list[LinearKernel]:
     """The registered kernels that read its weights on one of ``isas``.
 
     Raises :class:`InvalidParameter` for blocks that do not exist.
@@ -66,7 +67,7 @@ class LinearSubject:
 
     def __init__(self, operation: Operation, kernel: LinearKernel, threads: int) -> None:
         self._operation, self._kernel = operation, kernel
-        self._threads = _native.ThreadPool(threads)
+        self._threads = start_threads(threads).pool
         self._cache_bytes = largest_cache(describe())
         storage, generator = storage_of(operation), np.random.default_rng(0)
         size = _native.packed_bytes(storage.name, operation.n, operation.k, layout=kernel.layout)
@@ -120,7 +121,9 @@ class LinearSubject:
 
     def _build(self, copies: int) -> _native.Program:
         operation, kernel = self._operation, self._kernel
-        program = _native.Program(self._threads, kernel.isa, _TABLE_ROWS, 0, 1, 2, [0.0])
+        # On CPUs that do not have the kernel's instruction set, threads take the kernel of their own.
+        isas = [kernel.isa if kernel.isa in found.isas else found.isas[0] for found in self._threads.arrivals]
+        program = _native.Program(self._threads, isas, _TABLE_ROWS, 0, 1, 2, [0.0])
         given = program.view(program.slot(operation.k, False, 0), 0, operation.k)
         program.embed("embed", self._table, given)
         if kernel.activations == "int8":

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import _native
-from ..engine.loading import plan_file
+from ..engine.loading import plan_file, start_threads
 from ..engine.memory import fitting_context
 from ..engine.session import STEP_TOKENS
 from ..formats.checkpoint import Checkpoint
 from ..graph.compile import compile_plan
-from ..graph.dispatch import Accuracy, selected_isa
+from ..graph.dispatch import Accuracy, isas_of, leading_isa
 from ..graph.kv_type import KVType
 from ..graph.ops import Linear
 from ..graph.plan import Plan, plan
@@ -31,28 +31,30 @@ from .work import work_of
 def load(job: Job) -> NybbleSubject:
     """The model of ``job``, packed. Raises :class:`~nybble.errors.NybbleError` as :func:`nybble.load` does."""
     accuracy, kv = Accuracy.parse(job.accuracy), KVType.parse(job.kv)
+    threads = start_threads(job.threads).pool
+    isa = leading_isa(isas_of(threads))
     if job.random is None:
-        checkpoint, planned = plan_file(Path(job.model), accuracy)
+        checkpoint, planned = plan_file(Path(job.model), accuracy, isa)
     else:
         checkpoint = random_checkpoint(job.random)
-        planned = plan(build_graph(checkpoint), accuracy, selected_isa())
+        planned = plan(build_graph(checkpoint), accuracy, isa)
     longest = max(case.context * case.batch for case in job.cases)
     fitting_context(planned.footprint, longest, longest, STEP_TOKENS, available_memory(), kv)
-    return NybbleSubject(checkpoint, planned, job.threads, kv)
+    return NybbleSubject(checkpoint, planned, threads, kv)
 
 
 class NybbleSubject(SteppingSubject):
-    """A packed model and one KV cache for each sequence."""
+    """A packed model, planned for ``threads``, and one KV cache for each sequence."""
 
-    def __init__(self, checkpoint: Checkpoint, planned: Plan, threads: int, kv: KVType) -> None:
+    def __init__(self, checkpoint: Checkpoint, planned: Plan, threads: _native.ThreadPool, kv: KVType) -> None:
         super().__init__(planned.graph.vocabulary)
         self.facts = _facts(checkpoint, planned, kv)
         self._isa = planned.isa
         self._cache_bytes = largest_cache(describe())
         self._shape = (planned.graph.layers, planned.graph.kv_heads, planned.graph.head_dim)
         self._kv = kv
-        self._threads = _native.ThreadPool(threads)
-        compiled = compile_plan(planned, self._threads, checkpoint.release)
+        self._threads = threads
+        compiled = compile_plan(planned, threads, checkpoint.release, isas=isas_of(threads))
         self._program = compiled.program
         read = dict.fromkeys(op.weights for op in planned.graph.ops if isinstance(op, Linear))
         self._matrices = [compiled.matrices[weights] for weights in read]

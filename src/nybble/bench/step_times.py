@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from .. import _native
 from ..formats.checkpoint import Checkpoint
 from ..graph.kv_type import KVType
 from ..graph.ops import Linear
@@ -64,7 +65,7 @@ class StepTimes:
     wall_seconds: float
 
 
-def measure_steps(checkpoint: Checkpoint, planned: Plan, kv: KVType, threads: int) -> list[StepTimes]:
+def measure_steps(checkpoint: Checkpoint, planned: Plan, kv: KVType, threads: _native.ThreadPool) -> list[StepTimes]:
     """Pack ``checkpoint`` as ``planned`` and take apart a decode step and a step of prefill.
 
     Raises :class:`~nybble.errors.NybbleError` as :func:`nybble.load` does.

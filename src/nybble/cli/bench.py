@@ -177,12 +177,12 @@ def _kernels(operation: Operation) -> tuple[Contender, ...]:
     """Every kernel that runs here, or those of the instruction set that NYBBLE_ISA names."""
     import os
 
-    from .. import _native
     from ..bench.benchmark import Contender
     from ..bench.linear import kernels_for
+    from ..machine.placement import assemble
 
     forced = os.environ.get("NYBBLE_ISA")
-    kernels = kernels_for(operation, [forced] if forced else _native.available_isas())
+    kernels = kernels_for(operation, [forced] if forced else assemble(None).available)
     return tuple(Contender(kernel.name, "", operation.name) for kernel in kernels)
 
 

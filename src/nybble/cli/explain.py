@@ -10,12 +10,13 @@ import typer
 from ..errors import InvalidParameter
 from . import options
 from .output import one_line, print_json, work_progress
-from .report import memory_facts, memory_line
+from .report import crew_facts, crew_lines, memory_facts, memory_line
 from .table import columns, print_table
 
 if TYPE_CHECKING:
     from ..bench.step_times import StepTimes
     from ..engine.explanation import Explanation, TensorExplanation
+    from ..machine.placement import Crew
 
 EXAMPLES = (
     "nybble explain",
@@ -51,37 +52,58 @@ def explain(
     if plan and runtime != RUNTIMES[0]:
         raise InvalidParameter("--plan tells what nybble would run; leave out --runtime")
     explained: Explanation | None = None
+    crew: Crew | None = None
     if runtime != RUNTIMES[0]:
         steps = _steps_of_onnxruntime(model, threads, offline)
     else:
-        explained, steps = _explained(model, accuracy, kv, threads, offline, plan)
+        crew, explained, steps = _explained(model, accuracy, kv, threads, offline, plan)
     if as_json:
-        print_json({**({} if explained is None else _facts(explained)), "steps": [asdict(step) for step in steps]})
+        facts = {} if explained is None or crew is None else {**_facts(explained), "threads": crew_facts(crew)}
+        print_json({**facts, "steps": [asdict(step) for step in steps]})
         return
-    if explained is not None:
+    if explained is not None and crew is not None:
         _print_tables(explained)
+        for line in (*crew_lines(crew), *_own_kernels(explained, crew)):
+            print(line)
     for step in steps:
         _print_step(step)
 
 
 def _explained(
     model: str | None, accuracy: str, kv: str, threads: int | None, offline: bool, plan_only: bool
-) -> tuple[Explanation, list[StepTimes]]:
+) -> tuple[Crew, Explanation, list[StepTimes]]:
     from ..engine import explanation
     from ..engine.loading import plan_file, thread_count
-    from ..graph.dispatch import Accuracy
+    from ..graph.dispatch import Accuracy, isas_of, leading_isa
     from ..graph.kv_type import KVType
     from ..hub.resolve import resolve
+    from ..machine.placement import assemble
 
-    parsed, kept, count = Accuracy.parse(accuracy), KVType.parse(kv), thread_count(threads)
+    parsed, kept = Accuracy.parse(accuracy), KVType.parse(kv)
+    crew = assemble(None if threads is None else thread_count(threads))
+    isa = leading_isa(isas_of(crew.pool))
     with work_progress() as progress:
-        checkpoint, plan = plan_file(resolve(model, offline=offline, progress=progress), parsed)
+        checkpoint, plan = plan_file(resolve(model, offline=offline, progress=progress), parsed, isa)
         explained = explanation.explain(checkpoint, plan, kept, progress)
     if plan_only:
-        return explained, []
+        return crew, explained, []
     from ..bench.step_times import measure_steps
 
-    return explained, measure_steps(checkpoint, plan, kept, count)
+    return crew, explained, measure_steps(checkpoint, plan, kept, crew.pool)
+
+
+def _own_kernels(explained: Explanation, crew: Crew) -> list[str]:
+    """What threads take that do not run the instruction set which the kernels were chosen for."""
+    from ..graph.dispatch import isas_of, linear_kernels, own_kernel
+
+    chosen = {tensor.kernel for tensor in explained.tensors}
+    kernels = [kernel for kernel in linear_kernels() if kernel.name in chosen]
+    return [
+        f"  {isa}: {own.name} where the others run {kernel.name}"
+        for isa in dict.fromkeys(isas_of(crew.pool))
+        for kernel in kernels
+        if (own := own_kernel(kernel, isa)) != kernel
+    ]
 
 
 def _steps_of_onnxruntime(model: str | None, threads: int | None, offline: bool) -> list[StepTimes]:

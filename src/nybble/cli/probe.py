@@ -9,6 +9,7 @@ import typer
 
 from . import options
 from .output import megabytes, print_json
+from .report import crew_facts, crew_lines
 from .table import columns, print_table
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ def probe(
 
     The environment variable NYBBLE_ISA selects an instruction set other than the best one.
     """
-    from .. import _native
     from ..bench.ceilings import known_ceilings
-    from ..graph.dispatch import linear_kernels, selected_isa
+    from ..graph.dispatch import isas_of, leading_isa, linear_kernels
     from ..machine.description import describe
+    from ..machine.placement import assemble
 
-    available, selected = _native.available_isas(), selected_isa()
-    machine = describe()
+    machine, crew = describe(), assemble(None)
+    available, selected = crew.available, leading_isa(isas_of(crew.pool))
     counts = sorted({1, machine.allowance.count})
     ceilings = known_ceilings(counts, selected, machine, measure_again=measure)
     kernels = [(kernel, kernel.isa in available) for kernel in linear_kernels()]
@@ -53,6 +54,7 @@ def probe(
         print_json(
             {
                 "machine": asdict(machine),
+                "threads": crew_facts(crew),
                 "instruction_sets": instruction_sets,
                 "ceilings": [asdict(of_count) for of_count in ceilings],
                 "kernels": facts,
@@ -60,6 +62,8 @@ def probe(
         )
         return
     for line in _machine_lines(machine):
+        print(line)
+    for line in crew_lines(crew):
         print(line)
     print(f"instruction sets: {', '.join(available)}; selected: {selected}")
     print()
@@ -97,7 +101,13 @@ def _machine_lines(machine: MachineDescription) -> list[str]:
     if machine.board is not None:
         lines.append(f"board: {machine.board}")
     quota = "no quota" if allowance.quota is None else f"quota {allowance.quota:g}"
-    lines.append(f"CPUs: {allowance.count} usable of {machine.logical_cpus} (affinity {allowance.affinity}, {quota})")
+    shape = ""
+    if 1 < machine.clusters < len(machine.cpus):
+        shape += f", in {machine.clusters} clusters"
+    if any(cpu.threads_of_core > 1 for cpu in machine.cpus):
+        shape += f", {max(cpu.threads_of_core for cpu in machine.cpus)} for each core"
+    limits = f"affinity {allowance.affinity}, {quota}"
+    lines.append(f"CPUs: {allowance.count} usable of {machine.logical_cpus}{shape} ({limits})")
     if machine.caches:
         lines.append(f"caches: {', '.join(map(_cache_text, machine.caches))}")
     total = "" if machine.memory_bytes is None else f" of {megabytes(machine.memory_bytes)}"

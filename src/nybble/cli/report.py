@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..engine.generation import TextStream
     from ..engine.llm import LLM
     from ..engine.memory import MemoryNeeded
+    from ..machine.placement import Crew
 
 _ENDINGS = {
     "length": "stopped at {max_tokens} tokens (--max-tokens)",
@@ -61,6 +62,32 @@ def setup_lines(model: LLM, given: Mapping[str, Any]) -> list[str]:
         text = "a fresh one" if name == "seed" and value is None else f"{value:g}" if name in sampling else "not used"
         lines.append(f"{name}: {text} ({origin})")
     return lines
+
+
+def crew_facts(crew: Crew) -> dict[str, Any]:
+    """Each thread, where it is, what was found there and what it runs."""
+    from ..graph.dispatch import isas_of
+
+    members = [{**asdict(member), "runs": isa} for member, isa in zip(crew.members, isas_of(crew.pool), strict=True)]
+    return {"why": crew.why, "notes": crew.notes, "members": members}
+
+
+def crew_lines(crew: Crew) -> list[str]:
+    """Which thread runs which instruction set, where, and why; threads alike in all are told together."""
+    from ..graph.dispatch import isas_of
+
+    isas = isas_of(crew.pool)
+    lines = [f"threads: {len(isas)}, {crew.why}"]
+    alike: dict[tuple[str, int, str, str], list[str]] = {}
+    for thread, (member, isa) in enumerate(zip(crew.members, isas, strict=True)):
+        place = str(thread) if member.cpu is None else f"{thread} on CPU {member.cpu}"
+        alike.setdefault((member.core, member.vector_bits, member.matrix_unit, isa), []).append(place)
+    for (core, vector_bits, unit, isa), places in alike.items():
+        about = [core] if core else []
+        about += [f"VLEN {vector_bits}"] if vector_bits else []
+        about += [f"{unit} tried out"] if unit != "none" else []
+        lines.append(f"  {isa}: {', '.join(places)}" + (f" ({', '.join(about)})" if about else ""))
+    return [*lines, *(f"  {note}" for note in crew.notes)]
 
 
 def memory_line(memory: MemoryNeeded) -> str:

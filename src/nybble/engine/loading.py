@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import _native
 from ..errors import DownloadFailed, InvalidParameter
 from ..formats.file_identity import identify
-from ..graph.dispatch import Accuracy, selected_isa
+from ..graph.dispatch import Accuracy, isas_of, leading_isa, selected_isa
 from ..graph.footprint import Footprint
 from ..graph.kv_type import KVType
 from ..hub.resolve import resolve
 from ..machine.cpus import allowed_cpus
 from ..machine.memory import available_memory
+from ..machine.placement import Crew, assemble
 from ..packed.entry import BrokenEntry
 from ..packed.store import PackedStore, Source
 from ..tokenizer.chat_template import template_from_gguf
@@ -66,37 +68,50 @@ def load(
     Raises :class:`~nybble.errors.NybbleError`: not found, not fetched, malformed, unsupported, or too large.
     """
     # Mistakes are told before a download begins.
-    count, parsed, kept = thread_count(threads), Accuracy.parse(accuracy), KVType.parse(kv)
+    parsed, kept = Accuracy.parse(accuracy), KVType.parse(kv)
     _check_context_length(context_length)
-    selected_isa()
+    crew = start_threads(threads)
+    isas_of(crew.pool)
     path = resolve(None if model is None else str(model), offline=offline, progress=progress)
-    return _load_file(path, count, context_length, parsed, kept, progress)
+    return _load_file(path, crew, context_length, parsed, kept, progress)
 
 
-def plan_file(path: Path, accuracy: Accuracy) -> tuple[Checkpoint, Plan]:
-    """Open a model file and decide what it will become here, without packing anything."""
+def start_threads(threads: int | None) -> Crew:
+    """``threads`` threads, or as many as suit this machine; raises :class:`InvalidParameter`.
+
+    What keeps them from where they should be is logged.
+    """
+    crew = assemble(None if threads is None else thread_count(threads))
+    for note in crew.notes:
+        _log().warning("threads: %s", note)
+    return crew
+
+
+def plan_file(path: Path, accuracy: Accuracy, isa: str | None = None) -> tuple[Checkpoint, Plan]:
+    """Open a model file and decide what it will become here, or on ``isa``, without packing anything."""
     # Imported only now: what the packed cache holds needs none of it.
     from ..formats.open import open_checkpoint
     from ..graph.plan import plan
     from ..models.build import build_graph
 
     checkpoint = open_checkpoint(path)
-    return checkpoint, plan(build_graph(checkpoint), accuracy, selected_isa())
+    return checkpoint, plan(build_graph(checkpoint), accuracy, isa or selected_isa())
 
 
 def _load_file(
     path: Path,
-    threads: int,
+    crew: Crew,
     context_length: int | None,
     accuracy: Accuracy,
     kv: KVType,
     progress: Progress | None,
 ) -> LLM:
     start = time.perf_counter()
-    store, options = _packed_store(), f"{accuracy.value}-{selected_isa()}"
-    loaded = store and _from_cache(store, path, options, threads, context_length, kv)
+    isas = isas_of(crew.pool)
+    store, options = _packed_store(), f"{accuracy.value}-{leading_isa(isas)}"
+    loaded = store and _from_cache(store, path, options, crew.pool, isas, context_length, kv)
     if not loaded:
-        loaded = _from_model(store, path, options, threads, context_length, accuracy, kv, progress)
+        loaded = _from_model(store, path, options, crew.pool, isas, context_length, accuracy, kv, progress)
     program, facts, memory = loaded
     shape = facts.footprint
     runner = Runner(program, shape.layers, shape.kv_heads, shape.head_dim, kv, shape.vocabulary, threading.Lock())
@@ -106,7 +121,7 @@ def _load_file(
         isa=facts.isa,
         accuracy=accuracy,
         kv=kv,
-        threads=threads,
+        threads=crew.pool.size,
         memory=memory,
         load_seconds=time.perf_counter() - start,
         sampling_origins=facts.origins,
@@ -118,16 +133,22 @@ Loaded = tuple[_native.Program, ModelFacts, MemoryNeeded]
 
 
 def _from_cache(
-    store: PackedStore, path: Path, options: str, threads: int, context_length: int | None, kv: KVType
+    store: PackedStore,
+    path: Path,
+    options: str,
+    threads: _native.ThreadPool,
+    isas: Sequence[str],
+    context_length: int | None,
+    kv: KVType,
 ) -> Loaded | None:
     """The model as an earlier start packed it; None if there is no such thing that is whole."""
-    entry = store.find(path, options, threads)
+    entry = store.find(path, options, threads.size)
     if entry is None:
         return None
     try:
         facts = restore_facts(entry, path)
         memory = _fitting(facts.footprint, facts.context_limit, context_length, kv)
-        return restore_program(entry, facts, _native.ThreadPool(threads)), facts, memory
+        return restore_program(entry, facts, threads, isas), facts, memory
     except BrokenEntry as problem:
         _log().warning("the packed cache had to be made again for %s: its entry %s", path, problem)
         store.discard(path, options)
@@ -138,7 +159,8 @@ def _from_model(
     store: PackedStore | None,
     path: Path,
     options: str,
-    threads: int,
+    threads: _native.ThreadPool,
+    isas: Sequence[str],
     context_length: int | None,
     accuracy: Accuracy,
     kv: KVType,
@@ -148,7 +170,7 @@ def _from_model(
     from ..graph.compile import compile_plan
     from ..tokenizer.gguf_tokenizer import tokenizer_from_gguf
 
-    checkpoint, planned = plan_file(path, accuracy)
+    checkpoint, planned = plan_file(path, accuracy, leading_isa(isas))
     source = Source(identify(path), checkpoint.files)
     graph = planned.graph
     memory = _fitting(planned.footprint, graph.context_length, context_length, kv)
@@ -173,7 +195,7 @@ def _from_model(
         if progress is not None:
             progress(f"packing the weights of {path.name}", packed, total)
 
-    compiled = compile_plan(planned, _native.ThreadPool(threads), release, report)
+    compiled = compile_plan(planned, threads, release, report, isas)
     if store is not None and source.files and planned.weight_bytes >= SMALLEST_STORED_BYTES:
 
         def write(descriptor: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -97,13 +97,17 @@ def restore_facts(entry: Entry, path: Path) -> ModelFacts:
         raise BrokenEntry(f"cannot be understood: {error!r}") from error
 
 
-def restore_program(entry: Entry, facts: ModelFacts, threads: _native.ThreadPool) -> _native.Program:
-    """The program, its weights complete in memory. Raises BrokenEntry, MemoryError."""
+def restore_program(
+    entry: Entry, facts: ModelFacts, threads: _native.ThreadPool, isas: Sequence[str]
+) -> _native.Program:
+    """The program for ``threads`` that run ``isas``, its weights in memory. Raises BrokenEntry, MemoryError."""
     stored: dict[str, Any] = entry.description
     shape = facts.footprint
+    if facts.isa not in isas:
+        raise BrokenEntry(f"was packed for {facts.isa!r}, which no thread runs")
     try:
         heads = (shape.vocabulary, shape.layers, shape.kv_heads, shape.head_dim)
-        program = _native.Program(threads, facts.isa, *heads, stored["inverse_frequencies"])
+        program = _native.Program(threads, isas, *heads, stored["inverse_frequencies"])
         matrices = [_native.packed_view(entry.memory, *matrix) for matrix in stored["matrices"]]
         replay(program, stored["calls"], matrices, entry.parts[0])
     except _ANYTHING_WRONG as error:

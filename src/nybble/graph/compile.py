@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -47,8 +47,10 @@ def compile_plan(
     threads: _native.ThreadPool,
     release: Callable[[], None] = lambda: None,
     progress: Callable[[int], None] = lambda packed_bytes: None,
+    isas: Sequence[str] | None = None,
 ) -> CompiledModel:
-    """Pack the weights of ``plan`` and build its program, to run on ``threads``.
+    """Pack the weights of ``plan`` and build its program, to run on ``threads``, all on its instruction set or each on
+    one of ``isas``.
 
     ``release`` is called whenever tensors have been read, so that the file's pages can be given back; ``progress`` with
     the bytes of each packed matrix. Raises :class:`ModelFileError` for a scale that is not finite, MemoryError.
@@ -58,7 +60,7 @@ def compile_plan(
     graph = plan.graph
     program = _native.Program(
         threads,
-        plan.isa,
+        [plan.isa] * threads.size if isas is None else isas,
         graph.vocabulary,
         graph.layers,
         graph.kv_heads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .. import _native
@@ -71,6 +72,34 @@ def selected_isa() -> str:
     return forced
 
 
+def isas_of(threads: _native.ThreadPool) -> tuple[str, ...]:
+    """What each of ``threads`` is to run: the best its CPU has, or what ``NYBBLE_ISA`` names where its CPU has that.
+
+    Raises :class:`KernelUnavailable` when no CPU has it, listing what there is.
+    """
+    available = [arrival.isas for arrival in threads.arrivals]
+    forced = os.environ.get("NYBBLE_ISA", "")
+    if forced and not any(forced in isas for isas in available):
+        names = ", ".join(dict.fromkeys(isa for isas in available for isa in isas))
+        raise KernelUnavailable(f"NYBBLE_ISA={forced} is not available here; available: {names}")
+    return tuple(forced if forced in isas else isas[0] for isas in available)
+
+
+def leading_isa(isas: Collection[str]) -> str:
+    """Of what the threads run, the one that kernels and layouts are chosen for: the first in the registry."""
+    return next(kernel.isa for kernel in linear_kernels() if kernel.isa in isas)
+
+
+def own_kernel(kernel: LinearKernel, isa: str) -> LinearKernel:
+    """What a thread that runs ``isa`` takes where ``kernel`` was chosen: its own for the same weights, if there is one.
+
+    Both give the same bits.
+    """
+    kind = (kernel.weights, kernel.activations, kernel.layout)
+    own = {other.isa: other for other in linear_kernels() if (other.weights, other.activations, other.layout) == kind}
+    return own.get(isa) or own.get(_native.base_isa(isa)) or kernel
+
+
 def choose_linear_kernel(storage: str, accuracy: Accuracy, isa: str, layout: str | None = None) -> Choice:
     """The kernel for weights stored as ``storage``: the first of the registry that fits ``accuracy`` and ``isa``.
 
@@ -94,10 +123,8 @@ def choose_linear_kernel(storage: str, accuracy: Accuracy, isa: str, layout: str
 
 
 def _refusal(kernel: LinearKernel, accuracy: Accuracy, isa: str, available: list[str]) -> str | None:
-    if kernel.isa not in available:
-        return f"this CPU has no {kernel.isa}"
     if kernel.isa not in (isa, _native.base_isa(isa)):
-        return f"NYBBLE_ISA={isa}"
+        return f"NYBBLE_ISA={isa}" if kernel.isa in available else f"this CPU has no {kernel.isa}"
     if kernel.activations == "int8" and accuracy is Accuracy.F32:
         return "rounds activations to int8; f32 is asked for"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +27,15 @@ class CpuAllowance:
     quota: float | None
 
 
-def allowed_cpus(root: Path = Path("/")) -> CpuAllowance:
-    """The processors this process may use. ``root`` is where /proc and /sys/fs/cgroup are looked for."""
-    affinity = len(os.sched_getaffinity(0))
+def allowed_cpus(root: Path = Path("/"), affinity: Collection[int] | None = None) -> CpuAllowance:
+    """The processors this process may use. ``root`` is where /proc and /sys/fs/cgroup are looked for; ``affinity`` the
+    CPUs the scheduler may use, by default those of the calling thread.
+    """
+    cpus = len(os.sched_getaffinity(0) if affinity is None else affinity)
     quotas = [quota for group in control_groups("cpu", root) if (quota := _quota(group)) is not None]
     quota = min(quotas, default=None)
-    count = affinity if quota is None else min(affinity, max(1, int(quota)))
-    return CpuAllowance(count, affinity, quota)
+    count = cpus if quota is None else min(cpus, max(1, int(quota)))
+    return CpuAllowance(count, cpus, quota)
 
 
 def _quota(group: ControlGroup) -> float | None:

@@ -11,9 +11,7 @@ from pathlib import Path
 from .cpus import CpuAllowance, allowed_cpus
 from .kernel_files import parse_number, read_kibibytes, read_text
 from .memory import MemoryAvailable, available_memory
-
-# What /proc/cpuinfo calls the processor: x86, arm64 and RISC-V vendor kernels; MIPS and LoongArch; mainline RISC-V.
-_NAME_KEYS = ("model name", "cpu model", "uarch")
+from .topology import CPU, online_cpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,21 @@ class MachineDescription:
     memory_bytes: int | None
     memory_available: MemoryAvailable
     caches: tuple[Cache, ...]
+    cpus: tuple[CPU, ...]
+
+    @property
+    def clusters(self) -> int:
+        """Groups of CPUs that share more than memory."""
+        return len({cpu.cluster for cpu in self.cpus})
 
 
 def describe(root: Path = Path("/")) -> MachineDescription:
     """This machine. ``root`` is where /proc and /sys are looked for; what cannot be read is left out."""
     architecture = platform.machine()
+    cpus = online_cpus(root)
     board = read_text(root / "proc/device-tree/model").strip("\0\n ") or None
     return MachineDescription(
-        processor=_processor(root) or board or architecture,
+        processor=_processor(cpus) or board or architecture,
         board=board,
         architecture=architecture,
         logical_cpus=os.cpu_count() or 1,
@@ -56,17 +61,12 @@ def describe(root: Path = Path("/")) -> MachineDescription:
         memory_bytes=read_kibibytes(root / "proc/meminfo", "MemTotal"),
         memory_available=available_memory(root),
         caches=_caches(root),
+        cpus=cpus,
     )
 
 
-def _processor(root: Path) -> str:
-    names: Counter[str] = Counter()
-    for block in read_text(root / "proc/cpuinfo").split("\n\n"):
-        lines = (line.partition(":") for line in block.splitlines())
-        fields = {key.strip(): value.strip() for key, _, value in lines}
-        name = next((fields[key] for key in _NAME_KEYS if fields.get(key)), None)
-        if name is not None:
-            names[" ".join(name.split())] += 1
+def _processor(cpus: tuple[CPU, ...]) -> str:
+    names = Counter(cpu.name for cpu in cpus if cpu.name)
     if len(names) <= 1:
         return "".join(names)
     return " + ".join(f"{count} × {name}" for name, count in names.items())
