@@ -20,11 +20,12 @@ std::string_view name_of(Isa isa) {
         case Isa::rvv256: return "rvv256";
         case Isa::rvv512: return "rvv512";
         case Isa::ime1: return "ime1";
+        case Isa::ime2: return "ime2";
     }
     return "unknown";
 }
 
-Isa base_of(Isa isa) { return isa == Isa::ime1 ? Isa::rvv256 : isa; }
+Isa base_of(Isa isa) { return isa == Isa::ime1 ? Isa::rvv256 : isa == Isa::ime2 ? Isa::rvv512 : isa; }
 
 #if defined(NYBBLE_RVV_KERNELS)
 
@@ -78,6 +79,9 @@ std::vector<Isa> isas_here([[maybe_unused]] MatrixUnit unit) {
 #elif defined(NYBBLE_RVV_KERNELS)
 #if defined(NYBBLE_IME1_KERNELS)
     if (unit == MatrixUnit::ime1) found.push_back(Isa::ime1);
+#endif
+#if defined(NYBBLE_IME2_KERNELS)
+    if (unit == MatrixUnit::ime2) found.push_back(Isa::ime2);
 #endif
     const size_t bits = vector_bits();
     if (bits >= 512) found.push_back(Isa::rvv512);

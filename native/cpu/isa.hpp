@@ -10,8 +10,8 @@
 namespace nybble {
 
 // Ordered: a later one is preferred where available. rvv: RISC-V's vectors with Zvfhmin, and the least VLEN. ime1:
-// SpacemiT's first matrix extension, beside rvv256.
-enum class Isa { portable, avx2, avx512_vnni, rvv128, rvv256, rvv512, ime1 };
+// SpacemiT's first matrix extension, beside rvv256; ime2: the second, beside rvv512 at VLEN 1024.
+enum class Isa { portable, avx2, avx512_vnni, rvv128, rvv256, rvv512, ime1, ime2 };
 
 std::string_view name_of(Isa isa);
 

@@ -57,7 +57,12 @@ size_t PackedFormat::block_bytes() const {
 
 bool PackedFormat::is_possible() const {
     if (!is_quantised(type)) return layout == Layout::panel32;
+    if (traits_of(layout).split && type != WeightType::w4) return false;
     return block % (traits_of(layout).depth * (8 / bits_of(type))) == 0;
+}
+
+int PackedFormat::flipped_bits() const {
+    return traits_of(layout).signed_codes && !has_offsets ? 1 << (bits_of(type) - 1) : 0;
 }
 
 size_t PackedFormat::panel_bytes(size_t k) const {
@@ -106,7 +111,7 @@ void PackedMatrix::decode_row(size_t channel, float* out) const {
     }
     const size_t bits_per_code = bits_of(format_.type);
     const auto zero_point = static_cast<float>(1 << (bits_per_code - 1));
-    const int mask = (1 << bits_per_code) - 1;
+    const int mask = (1 << bits_per_code) - 1, flipped = format_.flipped_bits();
     for (size_t begin = 0; begin < k_; begin += format_.block, block += block_bytes_) {
         const uint8_t* numbers = block + format_.code_bytes() + lane * format_.scale_bytes();
         const float scale = read_number(format_, numbers);
@@ -118,7 +123,7 @@ void PackedMatrix::decode_row(size_t channel, float* out) const {
             const CodePlace place = place_of_code(format_, lane, run);
             const size_t end = std::min(run + depth, count);
             for (size_t i = run; i < end; ++i) {
-                const auto code = static_cast<float>((block[place.byte + i - run] >> place.shift) & mask);
+                const int code = ((block[place.byte + i - run] >> place.shift) & mask) ^ flipped;
                 // Exact in double, then rounded once, as a fused multiply-add does it.
                 out[begin + i] = static_cast<float>(static_cast<double>(scale) * code + offset);
             }

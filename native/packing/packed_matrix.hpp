@@ -36,6 +36,8 @@ struct PackedFormat {
 
     // Whether the layout knows such weights: blocks are whole lines.
     bool is_possible() const;
+    // What a stored code differs from the code in.
+    int flipped_bits() const;
     // Bytes of a scale or an offset.
     size_t scale_bytes() const { return wide_scales ? sizeof(float) : sizeof(uint16_t); }
     // Bytes of one block of a panel (one k for floats).

@@ -22,20 +22,20 @@ bool store_number(const PackedFormat& format, float number, uint8_t* to) {
     return is_finite_half(half);
 }
 
-// The codes of a channel, as many at a time as lie side by side (a Word of them): those of fewer than 8 bits share
-// their bytes with those behind them.
-template <typename Word>
+// The codes of a channel, as many at a time as lie side by side: those of fewer than 8 bits share their bytes with
+// those behind them.
+template <size_t Depth>
 void store_codes(const PackedFormat& format, uint8_t* to, const uint8_t* codes) {
-    const size_t bits = bits_of(format.type), runs_of_line = 8 / bits;
-    const size_t line_bytes = kPanelChannels * sizeof(Word);
-    for (size_t k = 0; k < format.block; to += line_bytes) {
-        Word line = 0;
-        for (size_t run = 0; run < runs_of_line; ++run, k += sizeof(Word)) {
-            Word run_codes;
-            std::memcpy(&run_codes, codes + k, sizeof run_codes);
-            line |= run_codes << (run * bits);
+    const size_t bits = bits_of(format.type);
+    const int flipped = format.flipped_bits();
+    for (size_t k = 0; k < format.block; to += kPanelChannels * Depth) {
+        uint8_t line[Depth] = {};
+        for (size_t shift = 0; shift < 8; shift += bits, k += Depth) {
+            for (size_t i = 0; i < Depth; ++i) {
+                line[i] = static_cast<uint8_t>(line[i] | (codes[k + i] ^ flipped) << shift);
+            }
         }
-        std::memcpy(to, &line, sizeof line);
+        std::memcpy(to, line, sizeof line);
     }
 }
 
@@ -44,8 +44,10 @@ bool store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const Decode
     const PackedFormat& format = matrix.format();
     uint8_t* to = block + place_of_code(format, lane, 0).byte;
     switch (format.layout) {
-        case Layout::panel32: store_codes<uint32_t>(format, to, decoded.codes); break;
-        case Layout::panel32k8: store_codes<uint64_t>(format, to, decoded.codes); break;
+        case Layout::panel32: store_codes<traits_of(Layout::panel32).depth>(format, to, decoded.codes); break;
+        case Layout::panel32k8: store_codes<traits_of(Layout::panel32k8).depth>(format, to, decoded.codes); break;
+        case Layout::panel32k16:
+        case Layout::panel32k32: store_codes<traits_of(Layout::panel32k32).depth>(format, to, decoded.codes); break;
     }
     uint8_t* numbers = block + format.code_bytes() + lane * format.scale_bytes();
     bool finite = store_number(format, decoded.scale, numbers);

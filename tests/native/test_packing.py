@@ -22,7 +22,7 @@ from tests.quant.stored import PLAIN, QUANTISED, SEPARATE, random_tensor, set_fa
 
 from .programs import OpProgram, bits, float_tensor, pack, pool, sweep
 
-LAYOUTS = ("panel32", "panel32k8")
+LAYOUTS = ("panel32", "panel32k8", "panel32k16", "panel32k32")
 FLOATS = tuple(storage for storage in StorageType if storage.is_float)
 STACKS = [
     [left, right]
@@ -196,14 +196,17 @@ def test_plain_blocks_of_any_size(storage: Storage, layout: str) -> None:
 
 
 def test_what_a_layout_knows() -> None:
-    """Blocks that are whole lines; floats only in the first layout."""
-    unknown = {(storage.name, layout) for storage in (*PLAIN, *FLOATS) for layout in LAYOUTS} - {
-        (storage.name, layout)
-        for storage in (*PLAIN, *FLOATS)
-        for layout in LAYOUTS
-        if _native.can_pack(storage.name, layout)
-    }
-    assert unknown == {(name, "panel32k8") for name in ("F32", "F16", "BF16", "W2B16", "W2B16A")}
+    """Blocks that are whole lines; floats only in the first layout; halves of activations are for 4-bit codes."""
+    depths = {"panel32": 4, "panel32k8": 8, "panel32k16": 16, "panel32k32": 16}
+    for storage in (*PLAIN, *FLOATS):
+        weights, block, _ = _native.packed_format(storage.name)
+        for layout in LAYOUTS:
+            if storage in FLOATS:
+                expected = layout == "panel32"
+            else:
+                line = depths[layout] * 8 // int(weights[1:])
+                expected = block % line == 0 and (layout != "panel32k32" or weights == "w4")
+            assert _native.can_pack(storage.name, layout) == expected
     with pytest.raises(ValueError, match="unknown layout"):
         _native.can_pack("W4B32", "panel33")
 

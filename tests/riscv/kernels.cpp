@@ -1,8 +1,8 @@
 // Every kernel of every instruction set this CPU has, against the portable one: the same bits, NaN for NaN, whatever
 // the shape. Memory ends where the operands do: one byte further is not mapped. Prints what differs, then counts.
 //
-// kernels [COUNT [ime1]]: cases of each kind, 40 if not given. ime1: linears with SpacemiT's matrix instructions only,
-// and how many of these they are to execute.
+// kernels [COUNT [ime1|ime2]]: cases of each kind, 40 if not given. ime1, ime2: linears with SpacemiT's matrix
+// instructions only, and how many of these they are to execute.
 
 #include <algorithm>
 #include <cmath>
@@ -109,13 +109,14 @@ void check_quantise() {
     const size_t block = size_t{16} << between(0, 4), width = between(1, 300), count = between(1, 3);
     Guarded<float> x(width * count);
     for (size_t row = 0; row < count; ++row) fill_row(x.data() + row * width, width);
-    Rows expected(x.data(), width, block, Layout::panel32, count, Isa::portable);
+    const LayoutTraits& layout = kLayouts[between(0, kLayouts.size() - 1)];
+    Rows expected(x.data(), width, block, layout.layout, count, Isa::portable);
     const QuantisedRows& e = expected.rows;
     for (const Isa isa : others()) {
-        Rows found(x.data(), width, block, Layout::panel32, count, isa);
+        Rows found(x.data(), width, block, layout.layout, count, isa);
         const QuantisedRows& f = found.rows;
-        const auto name = named(isa, "quantise");
-        compare(name + " codes", e.codes, f.codes, e.groups * count * kActivationGroup);
+        const auto name = named(isa, "quantise for ") + std::string(layout.name);
+        compare(name + " codes", e.codes, f.codes, e.groups * e.tiled_rows * kActivationGroup);
         compare(name + " scales", e.scales, f.scales, e.groups * count);
         compare(name + " starts", e.starts, f.starts, e.blocks * count);
         compare(name + " sums", e.sums, f.sums, e.blocks * count);
@@ -139,21 +140,26 @@ PackedMatrix packed_as(Layout layout, const PackedMatrix& weights, uint8_t* memo
                 const CodePlace out = place_of_code(from, i % kPanelChannels, i / kPanelChannels);
                 const CodePlace in = place_of_code(to, i % kPanelChannels, i / kPanelChannels);
                 const int code = (source[out.byte] >> out.shift) & ((1 << bits_of(from.type)) - 1);
-                target[in.byte] = static_cast<uint8_t>(target[in.byte] | (code << in.shift));
+                target[in.byte] = static_cast<uint8_t>(target[in.byte] | (code ^ to.flipped_bits()) << in.shift);
             }
         }
     }
     return packed;
 }
 
-// Matrix instructions that kernels of IME1 are to execute: 4 × 4 × 8 each, single rows in operands of 4, others in
-// tiles of 8 rows that begin at multiples of 8.
+// Matrix instructions that kernels are to execute for a panel, in tiles of 8 rows that begin at multiples of 8. IME1:
+// 4 × 4 × 8 each, single rows in operands of 4. IME2: 8 × 8 × 16, or × 32 for each of two halves of activations; 8 more
+// sort the sums of a tile; a row is multiplied without tiles where it is the only one.
 long expected_matrix_instructions = 0;
-void expect_matrix_instructions(const PackedMatrix& weights, size_t begin, size_t end) {
+void expect_matrix_instructions(Isa isa, const LinearArguments& arguments, size_t begin, size_t end) {
+    const PackedMatrix& weights = *arguments.weights;
     const size_t block = std::min(weights.format().block, kActivationGroup);
-    const size_t operands = (end - begin == 1) ? 1 : 2 * ((end + 7) / 8 - begin / 8);
+    const size_t tiles = (end + 7) / 8 - begin / 8;
     const size_t k = (weights.k() + block - 1) / block * block;
-    expected_matrix_instructions += static_cast<long>(k / 8 * (kPanelChannels / 4) * operands);
+    size_t count = 0;
+    if (isa == Isa::ime1) count = k / 8 * (kPanelChannels / 4) * (end - begin == 1 ? 1 : 2 * tiles);
+    if (isa == Isa::ime2) count = k / 4 * tiles + (arguments.quantised.row_count == 1 ? 0 : 8 * tiles);
+    expected_matrix_instructions += static_cast<long>(count);
 }
 
 void check_linear(const LinearEntry& portable, const std::vector<Isa>& isas) {
@@ -206,7 +212,7 @@ void check_linear(const LinearEntry& portable, const std::vector<Isa>& isas) {
             for (const auto& [begin, end] : {std::pair{size_t{0}, cut}, {cut, rows}}) {
                 if (begin == end) continue;
                 entry.kernel->run(arguments, panel, begin, end, scratch.data());
-                if (entry.isa == Isa::ime1) expect_matrix_instructions(own, begin, end);
+                expect_matrix_instructions(entry.isa, arguments, begin, end);
             }
         }
     };
@@ -302,12 +308,13 @@ void check_logits() {
 
 int main(int count, char** arguments) {
     const int cases = count > 1 ? std::atoi(arguments[1]) : 40;
-    if (count > 2 && std::string(arguments[2]) == "ime1") {
+    if (count > 2) {
+        const Isa isa = std::string(arguments[2]) == "ime1" ? Isa::ime1 : Isa::ime2;
         for (int i = 0; i < cases; ++i) {
             for (const LinearEntry& entry : linear_kernels()) {
                 const bool is_reference = entry.isa == Isa::portable && entry.layout == Layout::panel32;
                 if (!is_reference || entry.activations != Activations::int8) continue;
-                if (entry.weights != WeightType::w2) check_linear(entry, {Isa::ime1});
+                if (entry.weights != WeightType::w2) check_linear(entry, {isa});
             }
         }
         std::printf("%ld matrix instructions\n", expected_matrix_instructions);

@@ -31,11 +31,26 @@ def test_vector_kernels_give_the_bits_of_the_portable_ones(riscv: Riscv, vlen: i
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
-def test_kernels_of_ime1_give_the_bits_of_the_portable_ones(riscv: Riscv) -> None:
+@pytest.mark.parametrize(
+    ("isa", "profile", "words"),
+    [
+        ("ime1", "A60", {"smt.vmadot i8", "smt.vmadotsu i8"}),
+        (
+            "ime2",
+            "A100",
+            {"smt.vmadot i8", "smt.vmadotsu i8", "smt.vpack.vv"}
+            | {f"smt.vmadot{signs} i4" for signs in ("", "u", "su", "us")},
+        ),
+    ],
+    ids=["ime1", "ime2"],
+)
+def test_matrix_kernels_give_the_bits_of_the_portable_ones(
+    riscv: Riscv, isa: str, profile: str, words: set[str]
+) -> None:
     """With as many matrix instructions as their operands are large: nothing was computed in another way."""
-    outcome = riscv.run_with_ime("A60", program_of(riscv), 4 * int(CASES), "ime1", NYBBLE_IME_COUNTS="1")
+    outcome = riscv.run_with_ime(profile, program_of(riscv), 4 * int(CASES), isa, NYBBLE_IME_COUNTS="1")
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     expected = int(outcome.stdout.splitlines()[0].removesuffix(" matrix instructions"))
     counts = dict(line.split("\t") for line in outcome.stderr.splitlines())
-    assert set(counts) == {"smt.vmadot i8", "smt.vmadotsu i8"}
+    assert set(counts) == words
     assert sum(map(int, counts.values())) == expected

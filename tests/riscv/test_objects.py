@@ -41,7 +41,8 @@ def test_only_targets_of_vectors_have_vector_instructions(riscv: Riscv) -> None:
     vector_objects = {
         path.name for path in objects(riscv) if any(VECTOR.match("\t" + name) for name in instructions(riscv, path))
     }
-    assert vector_objects == {"rvv128.cpp.o", "rvv256.cpp.o", "rvv512.cpp.o", "ime1.cpp.o", "ime_probe.cpp.o"}
+    expected = ("rvv128", "rvv256", "rvv512", "ime1", "ime2", "ime_probe")
+    assert vector_objects == {f"{name}.cpp.o" for name in expected}
 
 
 def test_targets_of_plain_vectors_have_no_other_extensions(riscv: Riscv) -> None:
@@ -52,10 +53,12 @@ def test_targets_of_plain_vectors_have_no_other_extensions(riscv: Riscv) -> None
 
 
 def test_only_targets_of_matrix_instructions_have_words_of_a_vendor(riscv: Riscv) -> None:
-    """Words of custom-1: the dot products of IME1, and what tries them out."""
+    """Words of custom-1: the instructions that kernels are made of, and what tries them out."""
     words = {path.name: vendor_words(riscv, path) for path in objects(riscv)}
-    assert {name for name, found in words.items() if found} == {"ime1.cpp.o", "ime_probe.cpp.o"}
+    assert {name for name, found in words.items() if found} == {"ime1.cpp.o", "ime2.cpp.o", "ime_probe.cpp.o"}
     assert words["ime1.cpp.o"] == {"smt.vmadot i8", "smt.vmadotsu i8"}
+    fours = {f"smt.vmadot{signs} i4" for signs in ("", "u", "su", "us")}
+    assert words["ime2.cpp.o"] == fours | {"smt.vmadot i8", "smt.vmadotsu i8", "smt.vpack.vv"}
 
 
 def test_the_emulator_leaves_vectors_where_they_are(riscv: Riscv) -> None:

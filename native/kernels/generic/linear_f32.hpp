@@ -23,6 +23,7 @@ inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* p
     constexpr int bits = Type == WeightType::w2 ? 2 : Type == WeightType::w4 ? 4 : 8;
     constexpr size_t runs_of_line = 8 / bits;
     constexpr float zero_point = 1 << (bits - 1);
+    [[maybe_unused]] const Integers flipped = broadcast_integer(format.flipped_bits());
     const auto load_four_of_each = [](const uint8_t* line) {
         if constexpr (Depth == 4) return load_integers(line);
         alignas(64) uint8_t fours[4 * kLaneCount];
@@ -44,7 +45,8 @@ inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* p
                 const auto first_bit = static_cast<int>(run % runs_of_line * bits);
                 const Integers fours = load_four_of_each(packed + line * Depth + k % Depth);
                 for (size_t i = 0; i < 4; ++i) {
-                    const Integers codes = bits_from<bits>(fours, first_bit + 8 * static_cast<int>(i));
+                    Integers codes = bits_from<bits>(fours, first_bit + 8 * static_cast<int>(i));
+                    if constexpr (Depth == 16) codes = exclusive_or(codes, flipped);
                     store(to + (k + i) * kPanelChannels + vector * kLaneCount,
                           multiply_add(scale, to_floats(codes), offset));
                 }
@@ -67,9 +69,11 @@ inline const float* decode_panel(const PackedMatrix& weights, size_t panel, uint
             store(to + i, Type == WeightType::f16 ? load_half(halves + i) : load_bfloat(halves + i));
         }
     } else {
-        constexpr size_t usual = traits_of(Layout::panel32).depth, deep = traits_of(Layout::panel32k8).depth;
-        const bool is_deep = weights.format().layout == Layout::panel32k8;
-        (is_deep ? decode_quantised_panel<Type, deep> : decode_quantised_panel<Type, usual>)(weights, packed, to);
+        switch (traits_of(weights.format().layout).depth) {
+            case 4: decode_quantised_panel<Type, 4>(weights, packed, to); break;
+            case 8: decode_quantised_panel<Type, 8>(weights, packed, to); break;
+            default: decode_quantised_panel<Type, 16>(weights, packed, to);
+        }
     }
     return to;
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/generic/panel_blocks.hpp"
 #include "kernels/generic/tiles.hpp"
 
 namespace nybble::NYBBLE_ISA {
@@ -24,57 +25,6 @@ inline constexpr size_t kBlocksOf32 = 0;
 // k groups between two widenings of a block's dot product: at most 8.
 template <size_t Block>
 inline constexpr int kGroups = Block == 16 ? 4 : 8;
-
-// Where the blocks of a panel lie, as activations divide them: a block of weights may be two of theirs.
-class PanelBlocks {
-  public:
-    PanelBlocks(const PackedMatrix& weights, size_t panel, size_t block)
-        : panel_(weights.panel(panel)),
-          block_bytes_(weights.block_bytes()),
-          code_bytes_(weights.format().code_bytes()),
-          halved_(weights.format().block > block) {}
-    const uint8_t* codes(size_t block) const {
-        return panel_ + (block >> halved_) * block_bytes_ + (block & halved_) * (code_bytes_ / 2);
-    }
-    const uint16_t* scales(size_t block) const {
-        return reinterpret_cast<const uint16_t*>(panel_ + (block >> halved_) * block_bytes_ + code_bytes_);
-    }
-    size_t stride() const { return block_bytes_; }
-
-    // Goes through the blocks in order, and multiplies nothing on the way to an address: those of blocks to come are
-    // known early. Blocks of weights are those of activations unless `MayHalve`.
-    template <bool MayHalve>
-    class Cursor {
-      public:
-        explicit Cursor(const PanelBlocks& panel)
-            : codes_(panel.codes(0)),
-              scales_(reinterpret_cast<const uint8_t*>(panel.scales(0))),
-              block_bytes_(panel.block_bytes_),
-              half_(panel.halved_ ? panel.code_bytes_ / 2 : 0) {}
-        const uint8_t* codes() const { return codes_; }
-        const uint16_t* scales() const { return reinterpret_cast<const uint16_t*>(scales_); }
-        void next() {
-            if (MayHalve && half_ != 0) {
-                is_second_ = !is_second_;
-                codes_ += is_second_ ? half_ : block_bytes_ - half_;
-                scales_ += is_second_ ? 0 : block_bytes_;
-            } else {
-                codes_ += block_bytes_;
-                scales_ += block_bytes_;
-            }
-        }
-
-      private:
-        const uint8_t *codes_, *scales_;
-        size_t block_bytes_, half_;
-        bool is_second_ = false;
-    };
-
-  private:
-    const uint8_t* panel_;
-    size_t block_bytes_, code_bytes_;
-    size_t halved_;  // 1 or 0
-};
 
 template <int Bits>
 inline Floats load_steps(const uint16_t* scales) {

@@ -71,7 +71,14 @@ inline float take_out_outliers(ActivationGroup& group, uint32_t (&places)[kGroup
     }
 }
 
-// Where the codes of a row's group lie: row by row, or in pieces of at least 8 between those of the tile's other rows.
+inline uint64_t eight_bytes(const void* from) {
+    uint64_t bytes;
+    std::memcpy(&bytes, from, sizeof bytes);
+    return bytes;
+}
+
+// Where the codes of a row's group lie: row by row, or in pieces of at least 8 between those of the tile's other rows,
+// as codes or as halves of codes (packing/layout.hpp).
 class RowOfCodes {
   public:
     RowOfCodes(const QuantisedRows& to, size_t group, size_t row) {
@@ -79,9 +86,11 @@ class RowOfCodes {
         rows_ = to.tile_rows;
         depth_ = traits_of(to.layout).depth;
         codes_ = to.tile_of(group, row - in_tile) + in_tile * depth_;
+        split_ = traits_of(to.layout).split;
     }
+    // In the order of features.
     void store(size_t feature, Integers sixteen) const {
-        if (rows_ == 1) {
+        if (rows_ == 1 && !split_) {
             store_int8(codes_ + feature, sixteen);
             return;
         }
@@ -90,13 +99,29 @@ class RowOfCodes {
         for (size_t i = 0; i < kLaneCount; i += 8) {
             const size_t k = feature + i;
             const size_t rest = k & (depth_ - 1);
-            std::memcpy(codes_ + (k - rest) * rows_ + rest, values + i, 8);
+            int8_t* to = codes_ + (k - rest) * rows_ + rest;
+            if (split_) {
+                store_halves((k & depth_) == 0 ? to : to - rows_ * depth_, (k & depth_) == 0, eight_bytes(values + i));
+            } else {
+                std::memcpy(to, values + i, 8);
+            }
         }
     }
 
   private:
+    // Eight codes to where low halves lie, and to the high ones behind; beside those stored first, or first.
+    void store_halves(int8_t* to, bool first, uint64_t codes) const {
+        constexpr uint64_t every_low_half = 0x0f0f0f0f0f0f0f0f;
+        for (const uint64_t halves : {codes & every_low_half, codes >> 4 & every_low_half}) {
+            const uint64_t stored = first ? halves : eight_bytes(to) | halves << 4;
+            std::memcpy(to, &stored, sizeof stored);
+            to += rows_ * depth_;
+        }
+    }
+
     int8_t* codes_;
     size_t rows_, depth_;
+    bool split_;
 };
 
 inline void quantise(const float* x, size_t width, const QuantisedRows& to, size_t row) {
