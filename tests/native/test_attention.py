@@ -258,6 +258,22 @@ def test_what_is_beyond_fp16_can_be_kept(isa: str, kv: str) -> None:
 
 
 @each_isa
+@pytest.mark.parametrize("kv", ["fp32", "fp16", "bf16", "int8"])
+@pytest.mark.parametrize("what", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("whose", ["key", "value"])
+def test_no_token_sees_what_is_wrong_with_later_ones(isa: str, kv: str, what: float, whose: str) -> None:
+    """Not even as one of several that are computed together, for whom a later one weighs 0: 0 · infinity is NaN."""
+    random = np.random.default_rng(0)
+    length, first_wrong = 80, 66
+    query = random.normal(size=(length, 3 * 48)).astype(np.float32)
+    key, value = (random.normal(size=(length, 48)).astype(np.float32) for _ in range(2))
+    case = Attended(query, key, value, 1, 48, 0.2, kv)
+    expected = case.run(isa)[:first_wrong]
+    getattr(case, whose)[first_wrong:, 3] = what
+    np.testing.assert_array_equal(bits(case.run(isa)[:first_wrong]), bits(expected))
+
+
+@each_isa
 def test_no_finite_score_is_nan(isa: str) -> None:
     """Not the mean of the values, which a softmax that only subtracts and divides makes of it."""
     length = 3

@@ -285,11 +285,14 @@ void check_attention() {
         kernels.attention(arguments, scratch.data());
     };
     Guarded<uint8_t> cache(blocks * block.bytes(), 64), other_cache(blocks * block.bytes(), 64);
+    const std::string shape = " of " + std::to_string(rows) + " rows from " + std::to_string(first) + ", " +
+                              std::to_string(group) + " heads of " + std::to_string(head_dim) + ", KV type " +
+                              std::to_string(static_cast<int>(block.type));
     run(Isa::portable, cache.data(), expected.data());
     for (const Isa isa : others()) {
         run(isa, other_cache.data(), found.data());
-        compare(named(isa, "append"), cache.data(), other_cache.data(), blocks * block.bytes());
-        compare(named(isa, "attention"), expected.data(), found.data(), outputs);
+        compare(named(isa, "append") + shape, cache.data(), other_cache.data(), blocks * block.bytes());
+        compare(named(isa, "attention") + shape, expected.data(), found.data(), outputs);
     }
 }
 

@@ -155,15 +155,23 @@ class AttendedChunk {
         store(state_.totals + row * kLaneCount, total);
     }
 
+    // Rows of a tile that see different positions share only those that all see: a weight of 0 would not keep an
+    // infinite or NaN value out of a row.
     template <typename Number>
     void weigh(size_t block, const Number* values, const Number* ahead) const {
         for_each_row_tile<kAttentionRows>(first_row_of_block(block), rows_, [&]<int Rows>(size_t row) {
-            const size_t positions = visible(row + Rows - 1, block);
+            const size_t shared = visible(row, block);
             for_each_row_tile<kVectorsOfTile<Rows>>(0, width_ / kLaneCount, [&]<int Vectors>(size_t vector) {
                 const size_t at = vector * kLaneCount;
-                weigh_tile<Rows, Vectors>(scratch_.weights + row * kChunkPositions + block * kBlockPositions,
-                                          values + at, ahead + at, width_, positions,
-                                          state_.outputs + row * width_ + at);
+                const float* weights = scratch_.weights + row * kChunkPositions + block * kBlockPositions;
+                float* outputs = state_.outputs + row * width_ + at;
+                weigh_tile<Rows, Vectors>(weights, values + at, ahead + at, width_, shared, outputs);
+                for (size_t r = 1; r < Rows; ++r) {
+                    const size_t more = visible(row + r, block) - shared, place = shared * width_ + at;
+                    if (more == 0) continue;
+                    weigh_tile<1, Vectors>(weights + r * kChunkPositions + shared, values + place, ahead + place,
+                                           width_, more, outputs + r * width_);
+                }
             });
         });
     }
