@@ -10,8 +10,8 @@
 
 namespace nybble::NYBBLE_ISA {
 
-// 16 values as 16-bit floats. What overflows becomes NaN: an infinite key may give a score of −infinity, which would
-// pass for "not looked at".
+// 16 values as floats of the cache. What overflows becomes NaN: an infinite key may give a score of −infinity, which
+// would pass for "not looked at".
 template <KVType Type>
 inline void round_to_16_bits(Floats values, uint16_t* to) {
     constexpr uint16_t kInfinity = Type == KVType::fp16 ? 0x7c00 : 0x7f80,
@@ -25,30 +25,24 @@ inline void round_to_16_bits(Floats values, uint16_t* to) {
     }
     for (int i = 0; i < 16; ++i) to[i] = (to[i] & 0x7fffu) == kInfinity ? kNaN : to[i];
 }
-
-template <KVType Type>
-inline void append_floats(const AppendArguments& a) {
-    const size_t head_dim = a.block.head_dim;
-    auto* keys = reinterpret_cast<uint16_t*>(a.to) + a.place;
-    auto* values = reinterpret_cast<uint16_t*>(a.to + a.block.values_offset()) + a.place * a.block.padded_head_dim();
-    uint16_t rounded[16];
-    for (size_t i = 0; i < head_dim; i += 16) {
-        const size_t count = head_dim - i < 16 ? head_dim - i : 16;
-        round_to_16_bits<Type>(load_first(a.value + i, count), rounded);
-        std::memcpy(values + i, rounded, count * sizeof(uint16_t));
-        round_to_16_bits<Type>(load_first(a.key + i, count), rounded);
-        for (size_t j = 0; j < count; ++j) keys[(i + j) * kBlockPositions] = rounded[j];
-    }
+inline void keep_finite(Floats values, float* to) {
+    store(to, values);
+    for (int i = 0; i < 16; ++i) to[i] = std::isinf(to[i]) ? std::numeric_limits<float>::quiet_NaN() : to[i];
 }
 
-// As they are, but for infinities, which become NaN as above.
-inline void append_fp32(const AppendArguments& a) {
-    const auto kept = [](float x) { return std::isinf(x) ? std::numeric_limits<float>::quiet_NaN() : x; };
-    auto* keys = reinterpret_cast<float*>(a.to) + a.place;
-    auto* values = reinterpret_cast<float*>(a.to + a.block.values_offset()) + a.place * a.block.padded_head_dim();
-    for (size_t i = 0; i < a.block.head_dim; ++i) {
-        keys[i * kBlockPositions] = kept(a.key[i]);
-        values[i] = kept(a.value[i]);
+// Round(values, to) makes 16 numbers of 16 values.
+template <typename Number, auto Round>
+inline void append_floats(const AppendArguments& a) {
+    const size_t head_dim = a.block.head_dim;
+    auto* keys = reinterpret_cast<Number*>(a.to) + a.place;
+    auto* values = reinterpret_cast<Number*>(a.to + a.block.values_offset()) + a.place * a.block.padded_head_dim();
+    Number rounded[16];
+    for (size_t i = 0; i < head_dim; i += 16) {
+        const size_t count = head_dim - i < 16 ? head_dim - i : 16;
+        Round(load_first(a.value + i, count), rounded);
+        std::memcpy(values + i, rounded, count * sizeof(Number));
+        Round(load_first(a.key + i, count), rounded);
+        for (size_t j = 0; j < count; ++j) keys[(i + j) * kBlockPositions] = rounded[j];
     }
 }
 
@@ -78,9 +72,9 @@ inline void append_codes(const AppendArguments& a) {
 
 inline void append(const AppendArguments& a) {
     switch (a.block.type) {
-        case KVType::fp32: return append_fp32(a);
-        case KVType::fp16: return append_floats<KVType::fp16>(a);
-        case KVType::bf16: return append_floats<KVType::bf16>(a);
+        case KVType::fp32: return append_floats<float, keep_finite>(a);
+        case KVType::fp16: return append_floats<uint16_t, round_to_16_bits<KVType::fp16>>(a);
+        case KVType::bf16: return append_floats<uint16_t, round_to_16_bits<KVType::bf16>>(a);
         case KVType::int8: return append_codes(a);
     }
 }

@@ -160,12 +160,13 @@ class AttendedChunk {
     template <typename Number>
     void weigh(size_t block, const Number* values, const Number* ahead) const {
         for_each_row_tile<kAttentionRows>(first_row_of_block(block), rows_, [&]<int Rows>(size_t row) {
-            const size_t shared = visible(row, block);
+            const size_t shared = visible(row, block), most = visible(row + Rows - 1, block);
             for_each_row_tile<kVectorsOfTile<Rows>>(0, width_ / kLaneCount, [&]<int Vectors>(size_t vector) {
                 const size_t at = vector * kLaneCount;
                 const float* weights = scratch_.weights + row * kChunkPositions + block * kBlockPositions;
                 float* outputs = state_.outputs + row * width_ + at;
                 weigh_tile<Rows, Vectors>(weights, values + at, ahead + at, width_, shared, outputs);
+                if (most == shared) return;
                 for (size_t r = 1; r < Rows; ++r) {
                     const size_t more = visible(row + r, block) - shared, place = shared * width_ + at;
                     if (more == 0) continue;

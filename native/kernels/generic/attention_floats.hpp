@@ -60,9 +60,7 @@ template <int Rows, int Vectors, typename Number>
 inline void score_tile(const float* queries, size_t query_stride, const Number* keys, const Number* ahead,
                        size_t head_dim, float* scores) {
     Floats sums[Rows][Vectors];
-    for (auto& row : sums) {
-        for (Floats& value : row) value = broadcast(0.0f);
-    }
+    clear(sums);
     sum_products<Rows, Vectors>(sums, queries, query_stride, keys, ahead, kBlockPositions, head_dim);
     for (int r = 0; r < Rows; ++r) {
         float* to = scores + static_cast<size_t>(r) * kChunkPositions;

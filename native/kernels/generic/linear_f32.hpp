@@ -94,11 +94,7 @@ inline void linear_f32_tile(const LinearArguments& arguments, const uint8_t* pan
     const size_t k_end = arguments.weights->k();
     const FloatRows& a = arguments.floats;
     Floats sums[2][Rows][Vectors];
-    for (auto& parity : sums) {
-        for (auto& of_row : parity) {
-            for (Floats& value : of_row) value = broadcast(0.0f);
-        }
-    }
+    for (auto& parity : sums) clear(parity);
     const float* activations = a.data + row * a.stride;
     const auto step = [&](size_t k, Floats(&into)[Rows][Vectors]) __attribute__((always_inline)) {
         if constexpr (FromMemory) {

@@ -48,7 +48,7 @@ inline Floats weights_of(const PanelBlocks& panel, const Outlier& outlier, size_
 }
 
 // A panel of packed codes, read as they come: in one stream.
-template <int Bits, bool Offsets>
+template <int Bits>
 class PackedCodes {
   public:
     static constexpr int parts = 8 / Bits;  // k groups that share a line
@@ -123,7 +123,7 @@ class SpreadCodes {
         const uint8_t* packed = panel_.codes(block);
         uint8_t* to = codes_ + block * block_bytes_;
         for (const uint8_t* end = packed + block_bytes_ * Bits / 8; packed != end; packed += kGroupBytes) {
-            const Codes x = PackedCodes<Bits, Offsets>::line(packed), y = PackedCodes<Bits, Offsets>::line(packed + 64);
+            const Codes x = PackedCodes<Bits>::line(packed), y = PackedCodes<Bits>::line(packed + 64);
 #pragma GCC unroll 8
             for (int part = 0; part < 8 / Bits; ++part, to += kGroupBytes) {
                 store_code_group(to, part_of<Bits>(x, part));
@@ -147,15 +147,6 @@ inline int32_t four_activations(const int8_t* codes) {
     int32_t value;
     std::memcpy(&value, __builtin_assume_aligned(codes, sizeof value), sizeof value);
     return value;
-}
-
-template <int Rows, int Vectors>
-inline void clear(Floats (&values)[Rows][Vectors]) {
-#pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) values[r][v] = broadcast(0.0f);
-    }
 }
 
 // The outliers of a row times their weights, added to `total`, then what all linears end with.
@@ -259,14 +250,7 @@ inline void multiply_tile(const LinearArguments& arguments, const PanelCodes& fr
             starts += a.row_count;
             code_sums += a.row_count;
         }
-        const float* scales = a.scales + g * a.row_count + row;
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-            for (int v = 0; v < Vectors; ++v) {
-                sums[r][v] = multiply_add(total[r][v], broadcast(scales[r]), sums[r][v]);
-            }
-        }
+        add_scaled(sums, total, a.scales + g * a.row_count + row);
     }
     if constexpr (Rows == 1) {
         finish_row<Bits, Offsets>(arguments, from.panel(), channel, lane, row, sums[0]);
@@ -288,13 +272,13 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
     const PanelBlocks panel(*arguments.weights, panel_index, a.block);
     const size_t channel = panel_index * kPanelChannels;
     if (end - begin <= kFewRows) {
-        PackedCodes<Bits, Offsets> codes(panel);
+        const PackedCodes<Bits> codes(panel);
         for_each_row_tile<std::min(kTileRows, kFewRows)>(begin, end, [&]<int Rows>(size_t row) {
             multiply_tile<Bits, Offsets, Block, Rows, 2>(arguments, codes, channel, 0, row);
         });
         return;
     }
-    SpreadCodes<Bits, Offsets> codes(scratch, panel, a.blocks, a.block);
+    const SpreadCodes<Bits, Offsets> codes(scratch, panel, a.blocks, a.block);
     for (size_t lane = 0; lane < kPanelChannels; lane += kTileVectors * kLaneCount) {
         for_each_row_tile(begin, end, [&]<int Rows>(size_t row) {
             multiply_tile<Bits, Offsets, Block, Rows, kTileVectors>(arguments, codes, channel, lane, row);

@@ -125,14 +125,7 @@ inline void multiply_lines(const LinearArguments& arguments, const PanelBlocks& 
             starts += a.row_count;
             code_sums += a.row_count;
         }
-        const float* scales = a.scales + g * a.row_count + row;
-#pragma GCC unroll 2
-        for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-            for (int v = 0; v < Vectors; ++v) {
-                sums[r][v] = multiply_add(total[r][v], broadcast(scales[r]), sums[r][v]);
-            }
-        }
+        add_scaled(sums, total, a.scales + g * a.row_count + row);
     }
     for (int r = 0; r < Rows; ++r) {
         for (int v = 0; v < Vectors; ++v) {

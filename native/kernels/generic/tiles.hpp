@@ -30,6 +30,26 @@ inline void for_each_row_tile(size_t begin, size_t end, const Function& function
     }
 }
 
+template <int Rows, int Vectors>
+inline void clear(Floats (&values)[Rows][Vectors]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) values[r][v] = broadcast(0.0f);
+    }
+}
+
+// sums += values · each row's scale.
+template <int Rows, int Vectors>
+[[gnu::always_inline]] inline void add_scaled(Floats (&sums)[Rows][Vectors], const Floats (&values)[Rows][Vectors],
+                                              const float* scales) {
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) sums[r][v] = multiply_add(values[r][v], broadcast(scales[r]), sums[r][v]);
+    }
+}
+
 // Ask for what store_outputs will touch of `vectors` × 16 channels of these rows, which lie pages apart: no hardware
 // foresees that. Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
 [[gnu::always_inline]] inline void fetch_outputs(const LinearArguments& arguments, size_t channel, int vectors,

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/generic/linear_int8_k8.hpp"
-#include "kernels/spacemit/ime1_sums.hpp"
+#include "kernels/spacemit/sums.hpp"
 #include "kernels/spacemit/words.hpp"
 
 namespace nybble::NYBBLE_ISA {
@@ -61,6 +61,59 @@ struct RowBlock {
     "4:\n\t"                                \
     "vse32.v v12, (%[totals])"
 
+// `lines_of_codes` multiplies the lines of a block, of which the first half of the first is in v4..v7.
+#define NYBBLE_MULTIPLY_ROW_BLOCK(lines_of_codes)                                                                   \
+    __asm__ volatile(                                                                                               \
+        "vsetvli t0, zero, e32, m8, ta, ma\n\t"                                                                     \
+        "vl4re8.v v4, (%[codes])\n\t"                                                                               \
+        "vmv.v.x v16, %[start]\n\t"                                                                                 \
+        "vmv.v.x v24, %[start]\n\t" lines_of_codes "bnez %[lines], 1b\n\t" NYBBLE_ROW_EPILOGUE                      \
+        : [codes] "+r"(codes), [activations] "+r"(block.activations), [lines] "+r"(lines)                           \
+        : [stride] "r"(block.stride), [start] "r"(start), [scales] "r"(block.scales), [offsets] "r"(block.offsets), \
+          [totals] "r"(totals), [as_floats] "f"(kSumsAsFloats), [code_sum] "f"(block.code_sum)                      \
+        : "t0", "memory", NYBBLE_VECTOR_CLOBBERS)
+
+#define NYBBLE_ROW_LINES_4 \
+    "1:\n\t"                                         \
+    "vl1re8.v v2, (%[activations])\n\t"              \
+    "add %[activations], %[activations], %[stride]\n\t" \
+    "vl1re8.v v3, (%[activations])\n\t"              \
+    "add %[activations], %[activations], %[stride]\n\t" \
+    "vsetvli t0, zero, e8, m4, ta, ma\n\t"           \
+    "vand.vi v12, v4, 15\n\t"                        \
+    "vsrl.vi v8, v4, 4\n\t"                          \
+    "addi %[codes], %[codes], 128\n\t"               \
+    "vl4re8.v v4, (%[codes])\n\t"                    \
+    "vsetvli t0, zero, e8, m1, ta, ma\n\t"           \
+    NYBBLE_FIRST_HALF(2, 12, 13, 14, 15)             \
+    NYBBLE_FIRST_HALF(3, 8, 9, 10, 11)               \
+    "addi %[lines], %[lines], -1\n\t"                \
+    "vsetvli t0, zero, e8, m4, ta, ma\n\t"           \
+    "vand.vi v12, v4, 15\n\t"                        \
+    "vsrl.vi v8, v4, 4\n\t"                          \
+    "addi %[codes], %[codes], 128\n\t"               \
+    "beqz %[lines], 2f\n\t"                          \
+    "vl4re8.v v4, (%[codes])\n"                      \
+    "2:\n\t"                                         \
+    "vsetvli t0, zero, e8, m1, ta, ma\n\t"           \
+    NYBBLE_SECOND_HALF(2, 12, 13, 14, 15)            \
+    NYBBLE_SECOND_HALF(3, 8, 9, 10, 11)
+
+#define NYBBLE_ROW_LINES_8 \
+    "vsetvli t0, zero, e8, m1, ta, ma\n"             \
+    "1:\n\t"                                         \
+    "vl1re8.v v2, (%[activations])\n\t"              \
+    "add %[activations], %[activations], %[stride]\n\t" \
+    "addi %[codes], %[codes], 128\n\t"               \
+    "vl4re8.v v8, (%[codes])\n\t"                    \
+    "addi %[lines], %[lines], -1\n\t"                \
+    NYBBLE_FIRST_HALF(2, 4, 5, 6, 7)                 \
+    "addi %[codes], %[codes], 128\n\t"               \
+    "beqz %[lines], 2f\n\t"                          \
+    "vl4re8.v v4, (%[codes])\n"                      \
+    "2:\n\t"                                         \
+    NYBBLE_SECOND_HALF(2, 8, 9, 10, 11)
+
 // One block: totals[32] = fma(Σ code · activation, step, totals), and with its offset.
 template <int Bits>
 [[gnu::always_inline]] inline void multiply_row_block(RowBlock& block, float* totals) {
@@ -69,69 +122,15 @@ template <int Bits>
     // Codes are multiplied from the bottom of their byte, by scales for steps: the same product, exactly.
     const int32_t start = kSumsBegin + (block.start >> (8 - Bits));
     if constexpr (Bits == 4) {
-        __asm__ volatile(
-            "vsetvli t0, zero, e32, m8, ta, ma\n\t"
-            "vl4re8.v v4, (%[codes])\n\t"
-            "vmv.v.x v16, %[start]\n\t"
-            "vmv.v.x v24, %[start]\n"
-            "1:\n\t"
-            "vl1re8.v v2, (%[activations])\n\t"
-            "add %[activations], %[activations], %[stride]\n\t"
-            "vl1re8.v v3, (%[activations])\n\t"
-            "add %[activations], %[activations], %[stride]\n\t"
-            "vsetvli t0, zero, e8, m4, ta, ma\n\t"
-            "vand.vi v12, v4, 15\n\t"
-            "vsrl.vi v8, v4, 4\n\t"
-            "addi %[codes], %[codes], 128\n\t"
-            "vl4re8.v v4, (%[codes])\n\t"
-            "vsetvli t0, zero, e8, m1, ta, ma\n\t"
-            NYBBLE_FIRST_HALF(2, 12, 13, 14, 15)
-            NYBBLE_FIRST_HALF(3, 8, 9, 10, 11)
-            "addi %[lines], %[lines], -1\n\t"
-            "vsetvli t0, zero, e8, m4, ta, ma\n\t"
-            "vand.vi v12, v4, 15\n\t"
-            "vsrl.vi v8, v4, 4\n\t"
-            "addi %[codes], %[codes], 128\n\t"
-            "beqz %[lines], 2f\n\t"
-            "vl4re8.v v4, (%[codes])\n"
-            "2:\n\t"
-            "vsetvli t0, zero, e8, m1, ta, ma\n\t"
-            NYBBLE_SECOND_HALF(2, 12, 13, 14, 15)
-            NYBBLE_SECOND_HALF(3, 8, 9, 10, 11)
-            "bnez %[lines], 1b\n\t"
-            NYBBLE_ROW_EPILOGUE
-            : [codes] "+r"(codes), [activations] "+r"(block.activations), [lines] "+r"(lines)
-            : [stride] "r"(block.stride), [start] "r"(start), [scales] "r"(block.scales), [offsets] "r"(block.offsets),
-              [totals] "r"(totals), [as_floats] "f"(kSumsAsFloats), [code_sum] "f"(block.code_sum)
-            : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
+        NYBBLE_MULTIPLY_ROW_BLOCK(NYBBLE_ROW_LINES_4);
     } else {
-        __asm__ volatile(
-            "vsetvli t0, zero, e32, m8, ta, ma\n\t"
-            "vl4re8.v v4, (%[codes])\n\t"
-            "vmv.v.x v16, %[start]\n\t"
-            "vmv.v.x v24, %[start]\n\t"
-            "vsetvli t0, zero, e8, m1, ta, ma\n"
-            "1:\n\t"
-            "vl1re8.v v2, (%[activations])\n\t"
-            "add %[activations], %[activations], %[stride]\n\t"
-            "addi %[codes], %[codes], 128\n\t"
-            "vl4re8.v v8, (%[codes])\n\t"
-            "addi %[lines], %[lines], -1\n\t"
-            NYBBLE_FIRST_HALF(2, 4, 5, 6, 7)
-            "addi %[codes], %[codes], 128\n\t"
-            "beqz %[lines], 2f\n\t"
-            "vl4re8.v v4, (%[codes])\n"
-            "2:\n\t"
-            NYBBLE_SECOND_HALF(2, 8, 9, 10, 11)
-            "bnez %[lines], 1b\n\t"
-            NYBBLE_ROW_EPILOGUE
-            : [codes] "+r"(codes), [activations] "+r"(block.activations), [lines] "+r"(lines)
-            : [stride] "r"(block.stride), [start] "r"(start), [scales] "r"(block.scales), [offsets] "r"(block.offsets),
-              [totals] "r"(totals), [as_floats] "f"(kSumsAsFloats), [code_sum] "f"(block.code_sum)
-            : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
+        NYBBLE_MULTIPLY_ROW_BLOCK(NYBBLE_ROW_LINES_8);
     }
 }
 
+#undef NYBBLE_MULTIPLY_ROW_BLOCK
+#undef NYBBLE_ROW_LINES_4
+#undef NYBBLE_ROW_LINES_8
 #undef NYBBLE_FIRST_HALF
 #undef NYBBLE_SECOND_HALF
 #undef NYBBLE_ROW_EPILOGUE

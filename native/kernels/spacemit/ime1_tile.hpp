@@ -7,7 +7,7 @@
 #pragma once
 
 #include "kernels/generic/linear_int8_k8.hpp"
-#include "kernels/spacemit/ime1_sums.hpp"
+#include "kernels/spacemit/sums.hpp"
 #include "kernels/spacemit/words.hpp"
 
 namespace nybble::NYBBLE_ISA {
@@ -143,8 +143,51 @@ inline constexpr int kSigns = Offsets ? spacemit::kSignedUnsigned : spacemit::kS
     "vfmacc.vv v22, v10, v30\n\t"           \
     "vs8r.v v16, (%[sums])"
 
-// 8 rows × 8 channels × a group. Operands are read half a run (16 k) ahead: while v0-v3 and v8-v11 are multiplied,
-// v4-v7 and v12-v15 are filled. Integer sums are v16-v23, totals v24-v31.
+// 8 rows × 8 channels × a group; `block` multiplies one block. Integer sums are v16-v23, totals v24-v31.
+#define NYBBLE_MULTIPLY_8X8(block)                                                                            \
+    __asm__ volatile(                                                                                         \
+        "vsetvli t0, zero, e32, m8, ta, ma\n\t"                                                               \
+        "vmv.v.i v24, 0\n\t"                                                                                  \
+        "vl4re8.v v0, (%[activations])\n\t"                                                                   \
+        "vl4re8.v v8, (%[codes])\n"                                                                           \
+        "1:\n\t"                                                                                              \
+        "vsetvli t0, zero, e32, m8, ta, ma\n\t"                                                               \
+        "vmv.v.x v16, %[begin]\n\t" block NYBBLE_8X8_BLOCK_END "bnez %[blocks], 1b\n\t" NYBBLE_8X8_GROUP_END  \
+        : [activations] "+r"(activations), [codes] "+r"(codes), [steps] "+r"(steps), [offsets] "+r"(offsets), \
+          [code_sums] "+r"(code_sums), [blocks] "+r"(blocks)                                                  \
+        : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),              \
+          [scales] "r"(group.scales), [sums] "r"(group.sums), [runs] "r"(group.runs)                          \
+        : "t0", "t1", "memory", NYBBLE_VECTOR_CLOBBERS)
+
+#define NYBBLE_8X8_BLOCK_OF_16 \
+    "vsetvli t0, zero, e8, m1, ta, ma\n\t"           \
+    NYBBLE_8X8(0, 1, 8, 9)                           \
+    NYBBLE_8X8(2, 3, 10, 11)                         \
+    "addi %[activations], %[activations], 128\n\t"   \
+    "vl4re8.v v0, (%[activations])\n\t"              \
+    "addi %[codes], %[codes], 128\n\t"               \
+    "vl4re8.v v8, (%[codes])\n\t"
+
+// Operands are read half a run (16 k) ahead: while v0-v3 and v8-v11 are multiplied, v4-v7 and v12-v15 are filled.
+#define NYBBLE_8X8_BLOCK_OF_32 \
+    "mv t1, %[runs]\n\t"                             \
+    "vsetvli t0, zero, e8, m1, ta, ma\n"             \
+    "2:\n\t"                                         \
+    "addi %[activations], %[activations], 128\n\t"   \
+    "vl4re8.v v4, (%[activations])\n\t"              \
+    "addi %[codes], %[codes], 128\n\t"               \
+    "vl4re8.v v12, (%[codes])\n\t"                   \
+    NYBBLE_8X8(0, 1, 8, 9)                           \
+    NYBBLE_8X8(2, 3, 10, 11)                         \
+    "addi %[activations], %[activations], 128\n\t"   \
+    "vl4re8.v v0, (%[activations])\n\t"              \
+    "addi %[codes], %[codes], 128\n\t"               \
+    "vl4re8.v v8, (%[codes])\n\t"                    \
+    "addi t1, t1, -1\n\t"                            \
+    NYBBLE_8X8(4, 5, 12, 13)                         \
+    NYBBLE_8X8(6, 7, 14, 15)                         \
+    "bnez t1, 2b\n\t"
+
 template <bool Offsets, bool BlocksOf16>
 inline void multiply_8x8(const TileGroup& group) {
     const int8_t* activations = group.activations;
@@ -153,66 +196,15 @@ inline void multiply_8x8(const TileGroup& group) {
     const RowFactors* code_sums = group.code_sums;
     size_t blocks = group.blocks;
     if constexpr (BlocksOf16) {
-        __asm__ volatile(
-            "vsetvli t0, zero, e32, m8, ta, ma\n\t"
-            "vmv.v.i v24, 0\n\t"
-            "vl4re8.v v0, (%[activations])\n\t"
-            "vl4re8.v v8, (%[codes])\n"
-            "1:\n\t"
-            "vsetvli t0, zero, e32, m8, ta, ma\n\t"
-            "vmv.v.x v16, %[begin]\n\t"
-            "vsetvli t0, zero, e8, m1, ta, ma\n\t"
-            NYBBLE_8X8(0, 1, 8, 9)
-            NYBBLE_8X8(2, 3, 10, 11)
-            "addi %[activations], %[activations], 128\n\t"
-            "vl4re8.v v0, (%[activations])\n\t"
-            "addi %[codes], %[codes], 128\n\t"
-            "vl4re8.v v8, (%[codes])\n\t"
-            NYBBLE_8X8_BLOCK_END
-            "bnez %[blocks], 1b\n\t"
-            NYBBLE_8X8_GROUP_END
-            : [activations] "+r"(activations), [codes] "+r"(codes), [steps] "+r"(steps), [offsets] "+r"(offsets),
-              [code_sums] "+r"(code_sums), [blocks] "+r"(blocks)
-            : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),
-              [scales] "r"(group.scales), [sums] "r"(group.sums)
-            : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
+        NYBBLE_MULTIPLY_8X8(NYBBLE_8X8_BLOCK_OF_16);
     } else {
-        __asm__ volatile(
-            "vsetvli t0, zero, e32, m8, ta, ma\n\t"
-            "vmv.v.i v24, 0\n\t"
-            "vl4re8.v v0, (%[activations])\n\t"
-            "vl4re8.v v8, (%[codes])\n"
-            "1:\n\t"
-            "vsetvli t0, zero, e32, m8, ta, ma\n\t"
-            "vmv.v.x v16, %[begin]\n\t"
-            "mv t1, %[runs]\n\t"
-            "vsetvli t0, zero, e8, m1, ta, ma\n"
-            "2:\n\t"
-            "addi %[activations], %[activations], 128\n\t"
-            "vl4re8.v v4, (%[activations])\n\t"
-            "addi %[codes], %[codes], 128\n\t"
-            "vl4re8.v v12, (%[codes])\n\t"
-            NYBBLE_8X8(0, 1, 8, 9)
-            NYBBLE_8X8(2, 3, 10, 11)
-            "addi %[activations], %[activations], 128\n\t"
-            "vl4re8.v v0, (%[activations])\n\t"
-            "addi %[codes], %[codes], 128\n\t"
-            "vl4re8.v v8, (%[codes])\n\t"
-            "addi t1, t1, -1\n\t"
-            NYBBLE_8X8(4, 5, 12, 13)
-            NYBBLE_8X8(6, 7, 14, 15)
-            "bnez t1, 2b\n\t"
-            NYBBLE_8X8_BLOCK_END
-            "bnez %[blocks], 1b\n\t"
-            NYBBLE_8X8_GROUP_END
-            : [activations] "+r"(activations), [codes] "+r"(codes), [steps] "+r"(steps), [offsets] "+r"(offsets),
-              [code_sums] "+r"(code_sums), [blocks] "+r"(blocks)
-            : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),
-              [scales] "r"(group.scales), [sums] "r"(group.sums), [runs] "r"(group.runs)
-            : "t0", "t1", "memory", NYBBLE_VECTOR_CLOBBERS);
+        NYBBLE_MULTIPLY_8X8(NYBBLE_8X8_BLOCK_OF_32);
     }
 }
 
+#undef NYBBLE_MULTIPLY_8X8
+#undef NYBBLE_8X8_BLOCK_OF_16
+#undef NYBBLE_8X8_BLOCK_OF_32
 #undef NYBBLE_8X8
 #undef NYBBLE_8X8_BLOCK_END
 #undef NYBBLE_8X8_GROUP_END

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/spacemit/sums.hpp"
 #include "kernels/spacemit/words.hpp"
 
 namespace nybble::NYBBLE_ISA {
@@ -24,12 +25,6 @@ namespace nybble::NYBBLE_ISA {
 inline constexpr size_t kMatrixRows = 8;
 inline constexpr size_t kRegisterFloats = 32;
 inline constexpr size_t kLineBytes = 512;
-
-// Sums of a block begin at these bits, and so are floats all the while: kSumsAsFloats + sum, exact below 2²². Taking
-// that off is cheaper than a conversion.
-inline constexpr int32_t kSumsBegin = 0x4b400000;
-inline constexpr float kSumsAsFloats = 12582912.0f;
-static_assert(255 * 127 * kActivationGroup < 1 << 22);
 
 // Where a group of a panel lies and what it is multiplied with.
 struct MatrixGroup {
@@ -58,11 +53,6 @@ inline constexpr LaneNumbers kLanes = [] {
 }();
 
 // clang-format off
-
-#define NYBBLE_EVERY_VECTOR                                                                                         \
-    "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",    \
-        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31",    \
-        "vl", "vtype"
 
 // v24-v27 times `activations`.
 #define NYBBLE_MATRICES(word, d0, d1, d2, d3, activations) \
@@ -177,7 +167,7 @@ inline constexpr LaneNumbers kLanes = [] {
         : [lines] "i"(Lines), [gap] "r"(gap), [stride] "r"(group.code_sums_stride), [scales] "r"(group.scales),     \
           [to] "r"(to), [lanes] "r"(kLanes.of_rows), [sixteen] "r"(16), [sums_begin] "r"(kSumsBegin),               \
           [sums_as_floats] "f"(kSumsAsFloats)                                                                       \
-        : "t0", "memory", NYBBLE_EVERY_VECTOR)
+        : "t0", "memory", NYBBLE_VECTOR_CLOBBERS)
 
 // A group of a tile of eight rows, added to `to`: eight registers that lie as the totals do. `factors` are those of each
 // block as repeat_factors leaves them: scales and, with offsets, offsets. Codes without offsets are signed.
@@ -214,7 +204,7 @@ inline void repeat_factors(const uint16_t* halves, float* to) {
         "vs4r.v v16, (%[to])"
         :
         : [halves] "r"(halves), [to] "r"(to), [lanes] "r"(kLanes.of_channels)
-        : "t0", "memory", NYBBLE_EVERY_VECTOR);
+        : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
 }
 
 // What multiply_tile added up, in place: row by row, 32 channels each.
@@ -233,7 +223,7 @@ inline void sort_by_rows(float* sums) {
         "vs8r.v v16, (%[sums])"
         :
         : [sums] "r"(sums)
-        : "t0", "memory", NYBBLE_EVERY_VECTOR);
+        : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
 }
 
 #define NYBBLE_LOAD_ROW_OFFSETS                       \
@@ -273,7 +263,7 @@ inline void sort_by_rows(float* sums) {
         : [lines] "i"(Lines), [gap] "r"(gap), [stride] "r"(group.code_sums_stride), [scales] "r"(group.scales),     \
           [block_stride] "r"(group.block_stride), [to] "r"(to), [sixteen] "r"(16), [sums_begin] "r"(kSumsBegin),    \
           [sums_as_floats] "f"(kSumsAsFloats)                                                                       \
-        : "t0", "ft0", "memory", NYBBLE_EVERY_VECTOR)
+        : "t0", "ft0", "memory", NYBBLE_VECTOR_CLOBBERS)
 
 // A group of one row, added to the 32 floats of `to`. `factors`: the scales of the first block, in the panel.
 template <int Bits, bool Offsets, int Lines>
@@ -335,7 +325,7 @@ inline void add_outlier(const uint8_t* codes, int first_bit, const uint16_t* fac
         : [codes] "r"(codes), [sixteen] "r"(16), [up] "r"(8 - Bits - first_bit), [down] "i"(8 - Bits),
           [has_offsets] "i"(Offsets), [scales] "r"(factors), [offsets] "r"(factors + kRegisterFloats),
           [value] "f"(value), [sums] "r"(sums)
-        : "t0", "memory", NYBBLE_EVERY_VECTOR);
+        : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
 }
 
 // clang-format on

@@ -1,4 +1,4 @@
-// How the kernels of IME1 count, and what they tell the compiler.
+// How the kernels of matrix instructions count, and what they tell the compiler.
 #pragma once
 
 #include <cstdint>
