@@ -1,28 +1,21 @@
 #!/usr/bin/env bash
 # Makes the models that onnxruntime_kernels.py, onnx_accuracy.py and onnx_walkthrough.py run, with the model builder of
 # ONNX Runtime GenAI. make_onnx_models.sh MODELS PYTHON: where to; a Python with torch, transformers, accelerate, gguf,
-# onnx, onnx_ir and onnxruntime-genai. Makes MODELS/transformers/smollm2 and MODELS/smollm2 (the default model's weights), the same without
-# accuracy_level in MODELS/smollm2-level0, and MODELS/qwen2.5-0.5b-block{32,128} (a shape with random weights: speed does
-# not depend on them).
+# onnx, onnx_ir and onnxruntime-genai. Makes MODELS/transformers/smollm2 and MODELS/smollm2 (the default model's
+# weights), the same without accuracy_level in MODELS/smollm2-level0, and MODELS/qwen2.5-0.5b-block{32,128} (a shape
+# with random weights: speed does not depend on them).
 set -euo pipefail
 models=$(realpath -m "$1")
 python=$(realpath -s "$2")  # not its target: that would leave the environment
 mkdir -p "$models"
 gguf=$(nybble models fetch smollm2-135m)
-"$python" - "$gguf" "$models" << 'PYTHON'
+"$python" "$(dirname "$0")/gguf_to_transformers.py" "$gguf" "$models/transformers/smollm2"
+"$python" - "$models/transformers/smollm2" "$models/transformers/qwen2.5-0.5b" << 'PYTHON'
 import sys
-from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-source, models = map(Path, sys.argv[1:])
-model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-model.config.dtype = torch.float32
-model.hf_quantizer, model.is_quantized, model.quantization_method = None, False, None
-if hasattr(model.config, "quantization_config"):
-    del model.config.quantization_config
-tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
 shape = Qwen2Config(
     hidden_size=896,
     intermediate_size=4864,
@@ -34,9 +27,8 @@ shape = Qwen2Config(
     rope_theta=1e6,
     tie_word_embeddings=True,
 )
-for name, one in (("smollm2", model), ("qwen2.5-0.5b", Qwen2ForCausalLM(shape).to(torch.bfloat16))):
-    one.save_pretrained(models / "transformers" / name)
-    tokenizer.save_pretrained(models / "transformers" / name)
+Qwen2ForCausalLM(shape).to(torch.bfloat16).save_pretrained(sys.argv[2])
+AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2])
 PYTHON
 build() {  # NAME OUT BLOCK LEVEL
   "$python" -m onnxruntime_genai.models.builder -i "$models/transformers/$1" -o "$models/$2" -p int4 -e cpu \

@@ -22,22 +22,7 @@ sys.exit(llama_cpp.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode
 PYTHON
 
 # The others start from a folder of transformers.
-"$peers" - "$gguf" "$models/transformers" << 'PYTHON'
-import sys
-from pathlib import Path
-
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-source = Path(sys.argv[1])
-model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-model.config.dtype = torch.float32
-model.hf_quantizer, model.is_quantized, model.quantization_method = None, False, None
-if hasattr(model.config, "quantization_config"):
-    del model.config.quantization_config
-model.save_pretrained(sys.argv[2])
-AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(sys.argv[2])
-PYTHON
+"$peers" "$(dirname "$0")/gguf_to_transformers.py" "$gguf" "$models/transformers"
 # Without prune_lm_head it would compute the logits of every token of a prompt.
 "$peers" -m onnxruntime_genai.models.builder -i "$models/transformers" -o "$models/onnxruntime" -p int4 -e cpu \
   -c "$models/cache" --extra_options block_size=32 accuracy_level=4 prune_lm_head=true

@@ -59,7 +59,7 @@ def command_help() -> str:
 
 def smollm2_results() -> str:
     """What benchmarks/smollm2_against_llama_cpp.sh measured, engine beside engine."""
-    rows = json.loads((ROOT / "benchmarks" / "results" / "smollm2_against_llama_cpp.json").read_text(encoding="utf-8"))
+    rows = results("smollm2_against_llama_cpp")
     ours = [row for row in rows if row["engine"] == "nybble"]
     theirs = {(row["test"], row["threads"]): row for row in rows if row["engine"] == "llama-cpp"}
     lines = [

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "base/half.hpp"
+#include "kernels/spacemit/words.hpp"
 
 namespace nybble {
 namespace {
@@ -44,7 +45,7 @@ void multiply(Registers& registers) {
         "vle8.v v2, (%[a])\n"
         "vle8.v v3, (%[b])\n"
         "vl2re32.v v4, (%[sums])\n"
-        ".insn r 0x2b, %[funct3], %[funct7], x4, x2, x3\n"
+        NYBBLE_IME_WORD("%[funct3]", "%[funct7]", 4, 2, 3)
         "vs2r.v v4, (%[sums])\n"
         ".option pop\n" ::[a] "r"(registers.a),
         [b] "r"(registers.b), [scales] "r"(registers.scales), [sums] "r"(registers.sums), [funct3] "i"(kFunct3),

@@ -71,9 +71,9 @@ def load(
     parsed, kept = Accuracy.parse(accuracy), KVType.parse(kv)
     _check_context_length(context_length)
     crew = start_threads(threads)
-    isas_of(crew.pool)
+    isas = isas_of(crew.pool)
     path = resolve(None if model is None else str(model), offline=offline, progress=progress)
-    return _load_file(path, crew, context_length, parsed, kept, progress)
+    return _load_file(path, crew.pool, isas, context_length, parsed, kept, progress)
 
 
 def start_threads(threads: int | None) -> Crew:
@@ -100,18 +100,18 @@ def plan_file(path: Path, accuracy: Accuracy, isa: str | None = None) -> tuple[C
 
 def _load_file(
     path: Path,
-    crew: Crew,
+    threads: _native.ThreadPool,
+    isas: Sequence[str],
     context_length: int | None,
     accuracy: Accuracy,
     kv: KVType,
     progress: Progress | None,
 ) -> LLM:
     start = time.perf_counter()
-    isas = isas_of(crew.pool)
     store, options = _packed_store(), f"{accuracy.value}-{leading_isa(isas)}"
-    loaded = store and _from_cache(store, path, options, crew.pool, isas, context_length, kv)
+    loaded = store and _from_cache(store, path, options, threads, isas, context_length, kv)
     if not loaded:
-        loaded = _from_model(store, path, options, crew.pool, isas, context_length, accuracy, kv, progress)
+        loaded = _from_model(store, path, options, threads, isas, context_length, accuracy, kv, progress)
     program, facts, memory = loaded
     shape = facts.footprint
     runner = Runner(program, shape.layers, shape.kv_heads, shape.head_dim, kv, shape.vocabulary, threading.Lock())
@@ -121,7 +121,7 @@ def _load_file(
         isa=facts.isa,
         accuracy=accuracy,
         kv=kv,
-        threads=crew.pool.size,
+        threads=threads.size,
         memory=memory,
         load_seconds=time.perf_counter() - start,
         sampling_origins=facts.origins,

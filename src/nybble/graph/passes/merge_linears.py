@@ -21,9 +21,8 @@ def same_packing(left: Tensor, right: Tensor) -> bool:
         packed_right.block,
         packed_right.has_offsets,
     )
-    same_float = (
-        not packed_left.is_float or left.packed_from is right.packed_from
-    )  # F16 and BF16 have equal widths only
+    # F16 and BF16 have equal widths only.
+    same_float = not packed_left.is_float or left.packed_from is right.packed_from
     return same_blocks and same_float and left.shape[1:] == right.shape[1:]
 
 
