@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from nybble.bench.job import RandomModel
+from nybble.bench.job import RandomModel, WeightFormat
 from nybble.bench.provenance import provenance
 from nybble.bench.shape_file import write_gguf
 from nybble.packed.store import PackedStore
@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["NYBBLE_CACHE"] = folder
         path = Path(folder) / "model.gguf"
-        write_gguf(RandomModel(shape, 4, 32, False), path)
+        write_gguf(RandomModel(shape, WeightFormat(4, 32)), path)
         time.sleep(3)  # younger files are not stored
         samples: dict[str, list[tuple[float, float]]] = {cache: [] for cache in CACHES}
         for _ in range(PROCESSES):

@@ -9,7 +9,7 @@ import pytest
 from nybble.bench import benchmark as module
 from nybble.bench.benchmark import Contender, Settings, benchmark
 from nybble.bench.cases import Case
-from nybble.bench.job import Job, RandomModel
+from nybble.bench.job import Job, RandomModel, WeightFormat
 from nybble.bench.processes import Outcome
 from tests.bench.made_up import FACTS, measured
 
@@ -90,6 +90,6 @@ def test_what_an_engine_cannot_do(workers: Workers) -> None:
 
 def test_random_models(workers: Workers) -> None:
     """Ours is made in memory; another engine reads a file of the same shape."""
-    random = RandomModel("qwen2.5-0.5b", 4, 32, False)
+    random = RandomModel("qwen2.5-0.5b", WeightFormat(4, 32))
     benchmark(settings(Contender("nybble", "", random.name), THEIRS, random=random))
     assert [(job.model, job.random) for job in workers.jobs[:2]] == [("", random), ("/m.gguf", None)]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nybble.bench import shape_file
-from nybble.bench.job import RandomModel
+from nybble.bench.job import RandomModel, WeightFormat
 from nybble.bench.random_model import metadata, random_tensors
 from nybble.bench.shape_file import gguf_storage, is_same_format, write_gguf
 from nybble.bench.shapes import SHAPES
@@ -25,11 +25,11 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize(("bits", "asymmetric"), [(4, False), (4, True), (8, False)])
+@pytest.mark.parametrize(("bits", "asymmetric"), [(4, False), (4, True), (8, False), (16, False)])
 def test_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, bits: int, asymmetric: bool) -> None:
     """Guards against files that only some engine takes."""
     monkeypatch.setattr(shape_file, "shape_named", SMALL.__getitem__)
-    model, path = RandomModel(name, bits, 32, asymmetric), tmp_path / "random.gguf"
+    model, path = RandomModel(name, WeightFormat(bits, 1 if bits == 16 else 32, asymmetric)), tmp_path / "random.gguf"
     write_gguf(model, path)
     made = random_tensors(SMALL[name], gguf_storage(model), "random")
     checkpoint = open_checkpoint(path)
@@ -52,7 +52,7 @@ def test_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, b
 def test_keys_and_values_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against engines that compute what is the same once only, and so look faster than they are."""
     monkeypatch.setattr(shape_file, "shape_named", SMALL.__getitem__)
-    write_gguf(RandomModel("smollm2-135m", 4, 32, False), tmp_path / "random.gguf")
+    write_gguf(RandomModel("smollm2-135m", WeightFormat(4, 32)), tmp_path / "random.gguf")
     tensors = open_checkpoint(tmp_path / "random.gguf").tensors
     assert not np.array_equal(tensors["blk.0.attn_k.weight"].rows, tensors["blk.0.attn_v.weight"].rows)
     assert not np.array_equal(tensors["blk.0.ffn_gate.weight"].rows, tensors["blk.0.ffn_up.weight"].rows)
@@ -67,8 +67,9 @@ def test_keys_and_values_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (8, 32, False, StorageType.Q8_0, True),
         (8, 32, True, StorageType.Q8_0, False),
         (8, 16, False, StorageType.Q8_0, False),
+        (16, 1, False, StorageType.F16, True),
     ],
 )
 def test_nearest_format(bits: int, block: int, asymmetric: bool, storage: StorageType, same: bool) -> None:
-    model = RandomModel("smollm2-135m", bits, block, asymmetric)
+    model = RandomModel("smollm2-135m", WeightFormat(bits, block, asymmetric))
     assert (gguf_storage(model), is_same_format(model)) == (storage, same)

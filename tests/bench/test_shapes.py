@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nybble.bench.cases import Case
-from nybble.bench.job import RandomModel
+from nybble.bench.job import RandomModel, WeightFormat
 from nybble.bench.processes import run_worker
 from nybble.bench.random_model import check_random_model, metadata, random_checkpoint, random_tensors
 from nybble.bench.shapes import SHAPES, Shape
@@ -86,22 +86,24 @@ def test_weights_are_of_the_right_size(storage: Storage) -> None:
 
 def test_matrices_of_one_shape_share_memory() -> None:
     """Guards against taking a model's size twice: once as random bytes, once packed."""
-    tensors = random_checkpoint(RandomModel("smollm2-135m", 4, 32, False)).tensors.values()
+    tensors = random_checkpoint(RandomModel("smollm2-135m", WeightFormat(4, 32))).tensors.values()
     distinct = {id(tensor.rows): tensor.stored_bytes for tensor in tensors}
     assert sum(distinct.values()) < 0.25 * sum(tensor.stored_bytes for tensor in tensors)
 
 
 def test_what_does_not_exist() -> None:
     with pytest.raises(InvalidParameter, match=r"no shape 'gpt'; there are smollm2-135m, "):
-        check_random_model(RandomModel("gpt", 4, 32, False))
-    for bits, block in ((3, 32), (4, 48), (4, 0)):
+        check_random_model(RandomModel("gpt", WeightFormat(4, 32)))
+    for bits, block in ((3, 32), (4, 48), (4, 0), (16, 32)):
         with pytest.raises(InvalidParameter, match="blocks of 16, 32"):
-            check_random_model(RandomModel("smollm2-135m", bits, block, False))
+            check_random_model(RandomModel("smollm2-135m", WeightFormat(bits, block)))
 
 
 def test_measured_for_real() -> None:
     outcome = run_worker(
-        job("", Case(0, 1), random=RandomModel("smollm2-135m", 4, 128, True), repeats=1), None, lambda: None
+        job("", Case(0, 1), random=RandomModel("smollm2-135m", WeightFormat(4, 128, True)), repeats=1),
+        None,
+        lambda: None,
     )
     assert outcome.measured[0].seconds[0] > 0
     assert outcome.facts["model_type"] == "llama W4B128A"

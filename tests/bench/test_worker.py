@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nybble.bench.cases import Case
-from nybble.bench.job import Job, RandomModel
+from nybble.bench.job import Job, RandomModel, WeightFormat
 from nybble.bench.processes import run_worker
 from nybble.bench.row import parse_work
 from nybble.errors import BenchmarkFailed, InvalidParameter
@@ -28,7 +28,7 @@ def ignore() -> None:
 
 
 def test_jobs_survive_json(model: Path) -> None:
-    for wanted in (job(model), job("", random=RandomModel("qwen2.5-0.5b", 4, 32, True))):
+    for wanted in (job(model), job("", random=RandomModel("qwen2.5-0.5b", WeightFormat(4, 32, True)))):
         assert Job.from_json(wanted.to_json()) == wanted
         assert "\n" not in wanted.to_json()
 

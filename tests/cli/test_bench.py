@@ -129,6 +129,8 @@ def test_nobody_to_compare_with(nybble: Nybble, model: Path, tmp_path: Path) -> 
         (("--shape", "gpt-9"), "qwen2.5-0.5b"),
         (("--shape", "smollm2-135m", "--bits", "5"), "2, 4 and 8 bits"),
         (("--shape", "smollm2-135m", "--block", "48"), "blocks of 16"),
+        (("--shape", "smollm2-135m", "--bits", "16", "--block", "64"), "--block"),
+        (("--shape", "smollm2-135m", "--bits", "16", "--asym"), "--asym"),
         (("--shape", "smollm2-135m", "-M", "4"), "--rows"),
         (("--bits", "8"), "--bits"),
         (("-K", "64"), "--features"),

@@ -16,34 +16,49 @@ OURS = "nybble"
 
 
 @dataclass(frozen=True, slots=True)
-class RandomModel:
-    """A published architecture at its true shape with random weights: 4- or 8-bit codes in blocks along K."""
+class WeightFormat:
+    """Of random weights: codes of 2, 4 or 8 bits in blocks along K, with offsets if ``asymmetric``; or fp16.
 
-    shape: str
+    The latter is 16 bits, without blocks: ``block`` is 1.
+    """
+
     bits: int
     block: int
-    asymmetric: bool
+    asymmetric: bool = False
 
     @property
     def name(self) -> str:
-        """``qwen2.5-0.5b W4B32``; with an A behind it when blocks have offsets."""
-        return f"{self.shape} W{self.bits}B{self.block}{'A' if self.asymmetric else ''}"
+        """``W4B32``; ``W4B32A`` when blocks have offsets; ``F16``."""
+        if self.bits == 16:
+            return "F16"
+        return f"W{self.bits}B{self.block}{'A' if self.asymmetric else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class RandomModel:
+    """A published architecture at its true shape with random weights."""
+
+    shape: str
+    weights: WeightFormat
+
+    @property
+    def name(self) -> str:
+        """``qwen2.5-0.5b W4B32``."""
+        return f"{self.shape} {self.weights.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A linear of ``n`` outputs from ``k`` features on its own, with random weights in blocks."""
+    """A linear of ``n`` outputs from ``k`` features on its own, with random weights."""
 
     n: int
     k: int
-    bits: int
-    block: int
-    asymmetric: bool
+    weights: WeightFormat
 
     @property
     def name(self) -> str:
         """``linear 2048x6144 W4B32``: features, outputs and format."""
-        return f"linear {self.k}x{self.n} W{self.bits}B{self.block}{'A' if self.asymmetric else ''}"
+        return f"linear {self.k}x{self.n} {self.weights.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,9 @@ class Job:
         """The job that :meth:`to_json` wrote."""
         fields: dict[str, Any] = json.loads(text)
         random, operation = fields.pop("random"), fields.pop("operation")
+        for subject in (random, operation):
+            if subject is not None:
+                subject["weights"] = WeightFormat(**subject["weights"])
         return cls(
             random=None if random is None else RandomModel(**random),
             operation=None if operation is None else Operation(**operation),

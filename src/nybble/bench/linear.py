@@ -11,14 +11,12 @@ import numpy as np
 
 from .. import _native
 from ..engine.loading import start_threads
-from ..errors import InvalidParameter
 from ..graph.dispatch import LinearKernel, linear_kernels
 from ..machine.description import describe
-from ..quant.storage import BlockStorage
 from .cases import Case
 from .ceilings import READ_SECONDS, largest_cache, measure_peaks
 from .job import Job, Operation
-from .random_model import random_rows
+from .random_model import random_rows, storage_of
 from .work import NO_WORK, LinearWork, Work
 
 MOST_COPIES = 1000
@@ -33,22 +31,15 @@ _ALIGNMENT = 4096
 def kernels_for(operation: Operation, isas: Collection[str]) -> list[LinearKernel]:
     """The registered kernels that read its weights on one of ``isas``.
 
-    Raises :class:`InvalidParameter` for blocks that do not exist.
+    Raises :class:`InvalidParameter` for weights that do not exist.
     """
-    storage = storage_of(operation).name
+    storage = storage_of(operation.weights).name
+    weights = storage.lower() if operation.weights.bits == 16 else f"w{operation.weights.bits}"
     return [
         kernel
         for kernel in linear_kernels()
-        if kernel.weights == f"w{operation.bits}" and kernel.isa in isas and _native.can_pack(storage, kernel.layout)
+        if kernel.weights == weights and kernel.isa in isas and _native.can_pack(storage, kernel.layout)
     ]
-
-
-def storage_of(operation: Operation) -> BlockStorage:
-    """How its weights are stored; raises :class:`InvalidParameter` if there are no such blocks."""
-    try:
-        return BlockStorage(operation.bits, operation.block, operation.asymmetric)
-    except ValueError as error:
-        raise InvalidParameter(f"{error}; there are 2, 4 and 8 bits in blocks of 16, 32, 64, 128 and 256") from None
 
 
 def load(job: Job) -> LinearSubject:
@@ -69,7 +60,7 @@ class LinearSubject:
         self._operation, self._kernel = operation, kernel
         self._threads = start_threads(threads).pool
         self._cache_bytes = largest_cache(describe())
-        storage, generator = storage_of(operation), np.random.default_rng(0)
+        storage, generator = storage_of(operation.weights), np.random.default_rng(0)
         size = _native.packed_bytes(storage.name, operation.n, operation.k, layout=kernel.layout)
         stride = -(-size // _ALIGNMENT) * _ALIGNMENT
         copies = min(max(1, 4 * self._cache_bytes // size), MOST_COPIES)
@@ -127,7 +118,8 @@ class LinearSubject:
         given = program.view(program.slot(operation.k, False, 0), 0, operation.k)
         program.embed("embed", self._table, given)
         if kernel.activations == "int8":
-            rounded = program.view(program.slot(operation.k, False, operation.block, kernel.layout), 0, operation.k)
+            slot = program.slot(operation.k, False, operation.weights.block, kernel.layout)
+            rounded = program.view(slot, 0, operation.k)
             program.quantise("quantise", given, rounded)
             given = rounded
         slot = program.slot(operation.n, False, 0)

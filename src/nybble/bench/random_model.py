@@ -14,7 +14,7 @@ from ..errors import InvalidParameter
 from ..formats.checkpoint import Checkpoint, MetadataValue
 from ..quant.storage import BlockStorage, InBlocks, StorageType
 from ..quant.tensor import Tensor
-from .job import RandomModel
+from .job import RandomModel, WeightFormat
 from .shapes import Shape, shape_named
 
 _RANDOM_ROWS = 64
@@ -23,11 +23,19 @@ _RANDOM_ROWS = 64
 
 def check_random_model(model: RandomModel) -> tuple[Shape, InBlocks]:
     """Its shape and storage; raises :class:`InvalidParameter` for a shape or block that does not exist."""
+    return shape_named(model.shape), storage_of(model.weights)
+
+
+def storage_of(weights: WeightFormat) -> InBlocks:
+    """How they are stored; raises :class:`InvalidParameter` if there are no such weights."""
+    if weights == WeightFormat(16, 1):
+        return StorageType.F16
     try:
-        storage = BlockStorage(model.bits, model.block, model.asymmetric)
+        return BlockStorage(weights.bits, weights.block, weights.asymmetric)
     except ValueError as error:
-        raise InvalidParameter(f"{error}; there are 2, 4 and 8 bits in blocks of 16, 32, 64, 128 and 256") from None
-    return shape_named(model.shape), storage
+        raise InvalidParameter(
+            f"{error}; there are 2, 4 and 8 bits in blocks of 16, 32, 64, 128 and 256, and 16 bits without blocks"
+        ) from None
 
 
 def random_checkpoint(model: RandomModel) -> Checkpoint:
@@ -103,7 +111,10 @@ def random_tensors(shape: Shape, storage: InBlocks, file: str) -> dict[str, Tens
 
 
 def random_rows(storage: InBlocks, rows: int, features: int, generator: np.random.Generator) -> NDArray[np.uint8]:
-    """Random blocks whose weights are about 1 / sqrt(features) in size, uint8 (rows, bytes per row)."""
+    """Random weights of about 1 / sqrt(features) in size, uint8 (rows, bytes per row)."""
+    if storage is StorageType.F16:
+        numbers = generator.normal(0, features**-0.5, (min(rows, _RANDOM_ROWS), features))
+        return np.resize(_halves(numbers).reshape(len(numbers), -1), (rows, 2 * features))
     blocks = -(-features // storage.block_elements)
     made = generator.integers(0, 256, (min(rows, _RANDOM_ROWS), blocks, storage.block_bytes), dtype=np.uint8)
     # In all types used here the scale is the first fp16 of a block, and an offset the second.

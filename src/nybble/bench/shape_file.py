@@ -21,20 +21,24 @@ ALIGNMENT = 32
 """Bytes to which tensors are aligned, GGUF's default."""
 
 _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
-_FILE_TYPES = {StorageType.Q4_0: 2, StorageType.Q4_1: 3, StorageType.Q8_0: 7}
+_FILE_TYPES = {StorageType.F16: 1, StorageType.Q4_0: 2, StorageType.Q4_1: 3, StorageType.Q8_0: 7}
 _NORMAL_TOKEN, _CONTROL_TOKEN = 1, 3
 
 
 def gguf_storage(model: RandomModel) -> StorageType:
     """The type of GGUF that is nearest to the format of ``model``; all of its blocks are of 32."""
-    if model.bits == 8:
+    weights = model.weights
+    if weights.bits == 16:
+        return StorageType.F16
+    if weights.bits == 8:
         return StorageType.Q8_0
-    return StorageType.Q4_1 if model.asymmetric else StorageType.Q4_0
+    return StorageType.Q4_1 if weights.asymmetric else StorageType.Q4_0
 
 
 def is_same_format(model: RandomModel) -> bool:
     """Whether that type has the very blocks of ``model``."""
-    return model.block == 32 and not (model.bits == 8 and model.asymmetric)
+    weights = model.weights
+    return weights.bits == 16 or (weights.block == 32 and not (weights.bits == 8 and weights.asymmetric))
 
 
 def write_gguf(model: RandomModel, path: Path) -> None:

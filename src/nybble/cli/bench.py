@@ -17,7 +17,7 @@ from .output import note, work_progress
 
 if TYPE_CHECKING:
     from ..bench.benchmark import Contender
-    from ..bench.job import Operation, RandomModel
+    from ..bench.job import Operation, RandomModel, WeightFormat
 
 EXAMPLES = (
     "nybble bench",
@@ -32,7 +32,8 @@ EXAMPLES = (
 
 # What each kind of measurement alone understands; an option of another kind would be ignored in silence.
 OF_AN_OPERATION = ("rows", "features", "outputs")
-OF_RANDOM_WEIGHTS = ("bits", "block", "asymmetric")
+OF_BLOCKS = ("block", "asymmetric")
+OF_RANDOM_WEIGHTS = ("bits", *OF_BLOCKS)
 OF_A_MODEL = ("prompts", "generated", "pairs", "depths", "batches", "peer_python", "peer_model", "offline")
 
 
@@ -76,13 +77,13 @@ def bench(
     from ..bench import formats
     from ..bench.benchmark import Settings, benchmark
     from ..bench.cases import MOST_SEQUENCES, MOST_TOKENS, Case, cross_product, parse_counts, parse_pairs
-    from ..bench.job import Operation
+    from ..bench.job import Operation, WeightFormat
     from ..graph.dispatch import Accuracy, selected_isa
     from ..graph.kv_type import KVType
 
     # Mistakes are told before anything is fetched or measured.
     formats.check_format(output_format)
-    _refuse_options_without_effect(context, operation, shape)
+    _refuse_options_without_effect(context, operation, shape, bits)
     counts = _thread_counts(threads)
     old = None if compare is None else formats.read_rows(compare)
     Accuracy.parse(accuracy)
@@ -93,11 +94,12 @@ def bench(
 
         check_plot(plot)
     random, alone = None, None
+    weights = WeightFormat(16, 1) if bits == 16 else WeightFormat(bits, block, asymmetric)
     with contextlib.ExitStack() as held:
         if operation is not None:
             _check_alone(operation, model, shape, against)
             cases = tuple(Case(count, 0, is_operation=True) for count in parse_counts(rows, "--rows", 1, MOST_TOKENS))
-            alone = Operation(outputs, features, bits, block, asymmetric)
+            alone = Operation(outputs, features, weights)
             contenders = _kernels(alone)
         else:
             cases = cross_product(
@@ -107,7 +109,7 @@ def bench(
                 parse_counts(depths, "--depth", 0, MOST_TOKENS),
                 parse_counts(batches, "--batch", 1, MOST_SEQUENCES),
             )
-            random = _random_model(model, shape, bits, block, asymmetric)
+            random = _random_model(model, shape, weights)
             directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="nybble-bench-")))
             contenders = _contenders(
                 model, random, kv, offline, against, peer_python or (), peer_model or (), directory
@@ -129,18 +131,26 @@ def bench(
         draw(report.rows, plot)
 
 
-def _refuse_options_without_effect(context: typer.Context, operation: str | None, shape: str | None) -> None:
-    ineffective: tuple[str, ...]
+def _refuse_options_without_effect(context: typer.Context, operation: str | None, shape: str | None, bits: int) -> None:
+    given = [
+        parameter
+        for parameter in context.command.params
+        if (source := context.get_parameter_source(parameter.name or "")) is not None and source.name == "COMMANDLINE"
+    ]
+
+    def refuse(ineffective: Sequence[str], subject: str) -> None:
+        for parameter in given:
+            if parameter.name in ineffective:
+                raise InvalidParameter(f"{parameter.opts[0]} has no effect {subject}; leave it out")
+
     if operation is not None:
-        ineffective, subject = OF_A_MODEL, "with --op"
+        refuse(OF_A_MODEL, "with --op")
     elif shape is not None:
-        ineffective, subject = OF_AN_OPERATION, "with --shape"
+        refuse(OF_AN_OPERATION, "with --shape")
     else:
-        ineffective, subject = OF_AN_OPERATION + OF_RANDOM_WEIGHTS, "on a model's own weights"
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in ineffective and source is not None and source.name == "COMMANDLINE":
-            raise InvalidParameter(f"{parameter.opts[0]} has no effect {subject}; leave it out")
+        refuse(OF_AN_OPERATION + OF_RANDOM_WEIGHTS, "on a model's own weights")
+    if bits == 16:
+        refuse(OF_BLOCKS, "on fp16 weights")
 
 
 def _thread_counts(threads: str | None) -> tuple[int, ...]:
@@ -153,7 +163,7 @@ def _thread_counts(threads: str | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(parse_counts(threads, "--threads", 1, MOST_THREADS)))
 
 
-def _random_model(model: str | None, shape: str | None, bits: int, block: int, asymmetric: bool) -> RandomModel | None:
+def _random_model(model: str | None, shape: str | None, weights: WeightFormat) -> RandomModel | None:
     from ..bench.job import RandomModel
     from ..bench.random_model import check_random_model
 
@@ -161,7 +171,7 @@ def _random_model(model: str | None, shape: str | None, bits: int, block: int, a
         return None
     if model is not None:
         raise InvalidParameter(f"both a model, {model}, and --shape {shape} are given; measure one of them")
-    random = RandomModel(shape, bits, block, asymmetric)
+    random = RandomModel(shape, weights)
     check_random_model(random)
     return random
 

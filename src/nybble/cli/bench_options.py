@@ -57,6 +57,12 @@ Op = Annotated[
 OpRows = Annotated[str, typer.Option("--rows", "-M", metavar="COUNT,...", help="Rows of activations for --op.")]
 OpFeatures = Annotated[int, typer.Option("--features", "-K", min=1, metavar="COUNT", help="Inputs for --op.")]
 OpOutputs = Annotated[int, typer.Option("--outputs", "-N", min=1, metavar="COUNT", help="Outputs for --op.")]
-Bits = Annotated[int, typer.Option(metavar="2|4|8", help="Bits of the codes of random weights.")]
-Block = Annotated[int, typer.Option(metavar="16..256", help="Random weights that share a scale.")]
+Bits = Annotated[int, typer.Option(metavar="2|4|8|16", help="Bits of random weights; 16: fp16.")]
+Block = Annotated[
+    int,
+    typer.Option(
+        metavar="16..256",
+        help="Random weights that share a scale. Packed, those with a scale for each output are blocks of 256.",
+    ),
+]
 Asymmetric = Annotated[bool, typer.Option("--asym", help="Random weights with an offset for each block.")]
