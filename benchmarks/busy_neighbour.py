@@ -3,7 +3,7 @@
 Tokens per second of greedy answers with 1 thread and with one for each CPU, alone and beside 1 and as many busy
 processes as there are CPUs, and the CPU seconds an idle engine uses in a second after an answer. The kernel gives each
 thread its share; what is lost beyond that is waiting. Printed as JSON: medians, and all samples.
-busy_neighbour.py [MODEL] > results/busy_neighbour.json
+busy_neighbour.py [MODEL] > "$(./results_folder.sh)/busy_neighbour.json"
 """
 
 from __future__ import annotations

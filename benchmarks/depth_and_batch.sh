@@ -2,7 +2,6 @@
 # Generation behind a long context, and of several sequences together; and the same in llama.cpp.
 # depth_and_batch.sh SHAPE LLAMA_PYTHON
 set -euo pipefail
-results=$(cd "$(dirname "$0")" && pwd)/results
-mkdir -p "$results"
+results=$("$(dirname "$0")/results_folder.sh")
 nybble bench --shape "$1" -p 0 -n 128 -r 3 -t 1,2 --depth 0,4096 --batch 1,2,4,8 --processes 6 \
   --against llama-cpp --peer-python "llama-cpp=$2" --save "$results/${1}_depth_and_batch.json"

@@ -2,7 +2,7 @@
 
 Fresh processes of `nybble run` with a prompt of 64 tokens; the model is in the packed cache, and its file has been read
 before. Printed as JSON: medians in seconds and bytes, and all samples.
-first_token.py [MODEL] > results/first_token.json
+first_token.py [MODEL] > "$(./results_folder.sh)/first_token.json"
 """
 
 from __future__ import annotations

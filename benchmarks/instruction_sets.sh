@@ -3,8 +3,7 @@
 # instruction_sets.sh SHAPE ISA...: for example instruction_sets.sh qwen2.5-0.5b avx512_vnni avx2
 set -euo pipefail
 shape=$1
-results=$(cd "$(dirname "$0")" && pwd)/results
-mkdir -p "$results"
+results=$("$(dirname "$0")/results_folder.sh")
 for isa in "${@:2}"; do
   NYBBLE_ISA=$isa nybble bench --shape "$shape" -p 512 -n 128 -r 3 -t 1,2 --processes 6 \
     --save "$results/${shape}_$isa.json"

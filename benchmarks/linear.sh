@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # One linear with the best instruction set's kernels, in several formats, from one row to a whole prompt.
 set -euo pipefail
-results=$(cd "$(dirname "$0")" && pwd)/results
-mkdir -p "$results"
-isa=$(nybble probe --json | python -c 'import json, sys; print(json.load(sys.stdin)["instruction_sets"]["selected"])')
+results=$("$(dirname "$0")/results_folder.sh")
+isa=$(basename "$results")
 for sizes in "2048 6144" "896 4864"; do
   read -r features outputs <<< "$sizes"
   for format in "4 32" "4 32 --asym" "4 64" "4 128" "8 32" "8 128"; do

@@ -2,7 +2,7 @@
 
 A random model of a published shape, in fresh processes that take turns. Printed as JSON: medians and all samples, in
 seconds, of `load` (in the process, imports not counted) and of the whole process.
-load.py [SHAPE] > results/load.json
+load.py [SHAPE] > "$(./results_folder.sh)/load.json"
 """
 
 from __future__ import annotations

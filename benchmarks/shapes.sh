@@ -3,8 +3,7 @@
 # shapes.sh SHAPE LLAMA_PYTHON OPENVINO_PYTHON: Pythons that have llama-cpp-python and openvino-genai.
 set -euo pipefail
 shape=$1
-results=$(cd "$(dirname "$0")" && pwd)/results
-mkdir -p "$results"
+results=$("$(dirname "$0")/results_folder.sh")
 measure() {
   nybble bench --shape "$shape" -p 512 -n 128 -r 3 -t 1,2 --processes 6 --save "$results/${shape}_$1.json" "${@:2}"
 }

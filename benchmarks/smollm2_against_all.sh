@@ -4,8 +4,7 @@
 # smollm2_against_all.sh MODELS LLAMA_PYTHON PEERS_PYTHON: what make_peer_models.sh made; a Python that has
 # llama-cpp-python, and one that has openvino-genai, onnxruntime-genai, ctranslate2 and MNN.
 set -euo pipefail
-results=$(cd "$(dirname "$0")" && pwd)/results
-mkdir -p "$results"
+results=$("$(dirname "$0")/results_folder.sh")
 peers=()
 for engine in openvino-genai onnxruntime-genai ctranslate2 mnn; do peers+=(--peer-python "$engine=$3"); done
 nybble bench -p 512 -n 128 -r 3 -t 1,2 --processes 6 \

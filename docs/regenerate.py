@@ -58,28 +58,89 @@ def command_help() -> str:
 
 
 def smollm2_results() -> str:
-    """What benchmarks/smollm2_against_llama_cpp.sh measured, engine beside engine."""
-    rows = results("smollm2_against_llama_cpp")
-    ours = [row for row in rows if row["engine"] == "nybble"]
-    theirs = {(row["test"], row["threads"]): row for row in rows if row["engine"] == "llama-cpp"}
+    """What benchmarks/smollm2_against_llama_cpp.sh measured on each kind of machine, engine beside engine."""
+    made_by = "[`benchmarks/smollm2_against_llama_cpp.sh`](benchmarks/smollm2_against_llama_cpp.sh)"
     lines = [
-        "| | threads | nybble tok/s | share of the ceiling | llama.cpp tok/s | ratio |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| instruction set | | threads | nybble tok/s | share of the ceiling | llama.cpp tok/s | ratio |",
+        "|---|---|--:|--:|--:|--:|--:|",
     ]
-    for row in ours:
-        other = theirs[row["test"], row["threads"]]["tokens_per_second"]
-        speed = row["tokens_per_second"]
-        name = "prompt of 512 tokens" if row["test"].startswith("pp") else "generating 128 tokens"
-        ceiling = "int8 peak" if row["bound"] == "arithmetic" else "read bandwidth"
-        share = f"{100 * row['share']:.0f} % of {ceiling}"
-        lines.append(f"| {name} | {row['threads']} | {speed:.0f} | {share} | {other:.0f} | {speed / other:.1f} x |")
-    first = ours[0]
+    machines = []
+    for folder in result_folders():
+        path = folder / "smollm2_against_llama_cpp.json"
+        if not path.exists():
+            continue
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        theirs = {(row["test"], row["threads"]): row for row in rows if row["engine"] == "llama-cpp"}
+        for row in rows:
+            if row["engine"] != "nybble":
+                continue
+            other, speed = theirs[row["test"], row["threads"]]["tokens_per_second"], row["tokens_per_second"]
+            name = "prompt of 512 tokens" if row["test"].startswith("pp") else "generating 128 tokens"
+            lines.append(
+                f"| {row['isa']} | {name} | {row['threads']} | {speed:.0f} | {share_of_ceiling(row)} | {other:.0f} "
+                f"| {speed / other:.1f} x |"
+            )
+        machines.append(f"{folder.name} {rows[0]['cpu']}, {rows[0]['measured_at'][:10]}")
     about = (
-        f"SmolLM2-135M-Instruct, Q4_1, the same file. {first['cpu']}, {first['isa']}; medians of {first['processes']} "
-        f"fresh processes each, interleaved, {first['measured_at'][:10]}. Made by "
-        "[`benchmarks/smollm2_against_llama_cpp.sh`](benchmarks/smollm2_against_llama_cpp.sh)."
+        f"SmolLM2-135M-Instruct, Q4_1, the same file; medians of 6 fresh processes each, interleaved. Machines: "
+        f"{'; '.join(machines)}. Made by {made_by}; more in [docs/speed.md](docs/speed.md)."
     )
     return "\n".join((*lines, "", about))
+
+
+def speed(pattern: str) -> str:
+    """What `nybble bench` saved in files of that pattern, a table for each kind of machine."""
+    parts = []
+    for folder in result_folders():
+        files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(pattern))]
+        if not files:
+            continue
+        others = list(dict.fromkeys(row["engine"] for rows in files for row in rows if not is_ours(row)))
+        lines = [
+            f"| {' | '.join(['model', 'test', 'threads', 'tok/s', 'share of the ceiling', *others])} |",
+            f"|---|---|--:|--:|--:|{'--:|' * len(others)}",
+        ]
+        for rows in files:
+            found = {(row["engine"], *work_of(row)): row["tokens_per_second"] for row in rows}
+            for row in filter(is_ours, rows):
+                rates = [found.get((name, *work_of(row))) for name in others]
+                ratios = [
+                    "" if rate is None else f"{rate:.0f} ({row['tokens_per_second'] / rate:.2f} x)" for rate in rates
+                ]
+                cells = [row["model"], test_of(row), str(row["threads"]), f"{row['tokens_per_second']:.0f}"]
+                lines.append(f"| {' | '.join([*cells, share_of_ceiling(row), *ratios])} |")
+        processes = " or ".join(str(count) for count in sorted({rows[0]["processes"] for rows in files}))
+        about = f"{folder.name} ({files[0][0]['cpu']}); medians of {processes} fresh processes each, interleaved."
+        parts.append("\n".join((*lines, "", about)))
+    return "\n\n".join(parts)
+
+
+def is_ours(row: dict[str, Any]) -> bool:
+    """Whether a row is this engine's, a kernel of it included."""
+    return row["isa"] is not None
+
+
+def work_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What rows of two engines have in common."""
+    return row["test"], row["threads"], row["depth"], row["batch"]
+
+
+def test_of(row: dict[str, Any]) -> str:
+    """``tg128``, with depth and batch where there are such."""
+    depth = f" behind {row['depth']}" if row["depth"] else ""
+    batch = f", {row['batch']} sequences" if row["batch"] > 1 else ""
+    return f"{row['test']}{depth}{batch}"
+
+
+def share_of_ceiling(row: dict[str, Any]) -> str:
+    """``81 % of read bandwidth``; the KV cache is counted where there is one to speak of."""
+    share = row["share_with_kv"] if row["depth"] else row["share"]
+    return f"{100 * share:.0f} % of {'int8 peak' if row['bound'] == 'arithmetic' else 'read bandwidth'}"
+
+
+def result_folders() -> list[Path]:
+    """Of benchmarks/results, one for each instruction set that machines selected."""
+    return sorted(path for path in (ROOT / "benchmarks" / "results").iterdir() if path.is_dir())
 
 
 def walkthrough(*steps: str) -> str:
@@ -97,7 +158,7 @@ def walkthrough(*steps: str) -> str:
 
 def onnxruntime_kernels() -> str:
     """What benchmarks/onnxruntime_kernels.py measured."""
-    rows = results("onnxruntime_kernels")
+    rows = results("avx512_vnni/onnxruntime_kernels")
     lines = [
         "| | threads | | ONNX Runtime | with nybble's kernels | ratio | CPUs used by others |",
         "|---|--:|---|--:|--:|--:|--:|",
@@ -123,7 +184,7 @@ def onnxruntime_kernels() -> str:
 
 def onnxruntime_ratios() -> str:
     """The gist of the same."""
-    rows = [row for row in results("onnxruntime_kernels") if row["threads"] == 1]
+    rows = [row for row in results("avx512_vnni/onnxruntime_kernels") if row["threads"] == 1]
     prefill, decode = (sorted(row[f"{figure}_ratio"] for row in rows) for figure in ("prefill", "decode"))
     return (
         f"With one thread, 4-bit decoders of Qwen2.5-0.5B's shape read prompts {prefill[0]:.1f} to {prefill[-1]:.1f} "
@@ -234,6 +295,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "kernels": kernel_table,
     "commands": command_help,
     "smollm2": smollm2_results,
+    "speed of the default model": lambda: speed("smollm2_against_*.json"),
+    "speed of shapes": lambda: speed("*_w?_block*.json"),
+    "speed behind a context": lambda: speed("*_depth_and_batch.json"),
+    "speed of one linear": lambda: speed("linear_*.json"),
     "kv accuracy": kv_accuracy,
     "shapes": shapes,
     "instruction counts": instruction_counts,
