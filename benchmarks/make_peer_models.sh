@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes what other engines need of the default model: its weights as each of them quantises them best.
 # make_peer_models.sh MODELS LLAMA_PYTHON PEERS_PYTHON: where to; a Python that has llama-cpp-python, and one that has
-# torch, transformers, accelerate, gguf, onnx, onnx_ir, onnxruntime-genai, ctranslate2 and llmexport.
+# torch, transformers, accelerate, gguf, onnx, onnx_ir, onnxruntime-genai, ctranslate2, yaspin, and llmexport as `pip
+# install --no-deps` brings it.
 set -euo pipefail
 models=$(realpath -m "$1")
 peers=$(realpath -s "$3")  # not its target: that would leave the environment
