@@ -266,7 +266,7 @@ def instruction_counts() -> str:
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for kernel, cases in counts["kernels"].items():
-        for block in (32, 128):
+        for block in (16, 32, 128):
             if "_int8_" not in kernel:
                 continue
             decode, prefill = cases[f"decode block {block}"], cases[f"prefill block {block}"]

@@ -201,8 +201,8 @@ class Case:
 
 
 def cases_of(kernel: str, weights: str) -> list[Case]:
-    """Blocks of 32 and 128, those of 32 with offsets too; floats have none."""
-    kinds = [(32, False), (32, True), (128, False)] if weights[0] == "w" else [(1, False)]
+    """Blocks of 16, 32 and 128, those of 32 with offsets too; floats have none."""
+    kinds = [(16, False), (32, False), (32, True), (128, False)] if weights[0] == "w" else [(1, False)]
     return [Case(kernel, weights, shape, *kind) for shape in SHAPES for kind in kinds]
 
 

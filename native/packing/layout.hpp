@@ -18,6 +18,8 @@ enum class Layout { panel32, panel32k8, panel32k16, panel32k32 };
 // A line holds `depth` bytes of each channel, one channel after another. Its byte channel · depth + j is the code of
 // k = j; of 4-bit codes the low half, the high half being k = depth + j; of 2-bit codes the lowest quarter, those above
 // being k = depth + j, 2 · depth + j and 3 · depth + j. So neighbouring channels are a matrix of (channels, depth).
+// Where channels `share` bytes, the high halves of 4-bit codes are not further k but further channels: a line holds 16,
+// the high half of channel c's byte being channel 16 + c at the same k. Blocks may then be as short as `depth`.
 // Where there are several rows of activations, they alternate between `rows` rows (a power of two) every `depth`
 // features: matrices of (rows, depth), one after another.
 //
@@ -35,12 +37,13 @@ struct LayoutTraits {
     // The highest bits of codes without offsets are flipped: they are code − 2^(bits−1) in two's complement.
     bool signed_codes = false;
     bool split = false;
+    bool share = false;
 };
 
 static constexpr std::array kLayouts = {
     LayoutTraits{Layout::panel32, "panel32", 4, 1, false},
     LayoutTraits{Layout::panel32k8, "panel32k8", 8, 8, true},
-    LayoutTraits{Layout::panel32k16, "panel32k16", 16, 8, true, true, false},
+    LayoutTraits{Layout::panel32k16, "panel32k16", 16, 8, true, true, false, true},
     LayoutTraits{Layout::panel32k32, "panel32k32", 16, 8, true, true, true},
 };
 

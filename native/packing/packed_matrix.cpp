@@ -57,8 +57,10 @@ size_t PackedFormat::block_bytes() const {
 
 bool PackedFormat::is_possible() const {
     if (!is_quantised(type)) return layout == Layout::panel32;
-    if (traits_of(layout).split && type != WeightType::w4) return false;
-    return block % (traits_of(layout).depth * (8 / bits_of(type))) == 0;
+    const LayoutTraits& traits = traits_of(layout);
+    if (traits.split && type != WeightType::w4) return false;
+    if (traits.share && type == WeightType::w2) return false;
+    return block % (traits.depth * (traits.share ? 1 : 8 / bits_of(type))) == 0;
 }
 
 int PackedFormat::flipped_bits() const {
@@ -88,8 +90,14 @@ PackedMatrix::PackedMatrix(PackedFormat format, size_t n, size_t k, uint8_t* dat
       storage_(std::move(storage)) {}
 
 CodePlace place_of_code(const PackedFormat& format, size_t channel, size_t k) {
-    const size_t bits = bits_of(format.type), depth = traits_of(format.layout).depth;
+    const LayoutTraits& traits = traits_of(format.layout);
+    const size_t bits = bits_of(format.type), depth = traits.depth;
     const size_t run = k / depth, runs_of_line = 8 / bits;
+    if (traits.share) {
+        const size_t channels = kPanelChannels / runs_of_line;
+        const size_t byte = (run * channels + channel % channels) * depth + k % depth;
+        return {byte, static_cast<int>(channel / channels * bits)};
+    }
     const size_t byte = (run / runs_of_line * kPanelChannels + channel) * depth + k % depth;
     return {byte, static_cast<int>(run % runs_of_line * bits)};
 }

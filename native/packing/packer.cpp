@@ -39,6 +39,19 @@ void store_codes(const PackedFormat& format, uint8_t* to, const uint8_t* codes) 
     }
 }
 
+// Those of a channel that shares bytes with another.
+template <size_t Depth>
+void store_halves(const PackedFormat& format, uint8_t* block, size_t lane, const uint8_t* codes) {
+    const int flipped = format.flipped_bits();
+    for (size_t k = 0; k < format.block; k += Depth) {
+        const CodePlace place = place_of_code(format, lane, k);
+        for (size_t i = 0; i < Depth; ++i) {
+            uint8_t& byte = block[place.byte + i];
+            byte = static_cast<uint8_t>((byte & ~(15 << place.shift)) | (codes[k + i] ^ flipped) << place.shift);
+        }
+    }
+}
+
 // False: a scale or offset is not finite.
 bool store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const DecodedBlock& decoded) {
     const PackedFormat& format = matrix.format();
@@ -47,6 +60,11 @@ bool store_block(PackedMatrix& matrix, uint8_t* block, size_t lane, const Decode
         case Layout::panel32: store_codes<traits_of(Layout::panel32).depth>(format, to, decoded.codes); break;
         case Layout::panel32k8: store_codes<traits_of(Layout::panel32k8).depth>(format, to, decoded.codes); break;
         case Layout::panel32k16:
+            if (format.type == WeightType::w4) {
+                store_halves<traits_of(Layout::panel32k16).depth>(format, block, lane, decoded.codes);
+                break;
+            }
+            [[fallthrough]];
         case Layout::panel32k32: store_codes<traits_of(Layout::panel32k32).depth>(format, to, decoded.codes); break;
     }
     uint8_t* numbers = block + format.code_bytes() + lane * format.scale_bytes();

@@ -196,7 +196,9 @@ def test_plain_blocks_of_any_size(storage: Storage, layout: str) -> None:
 
 
 def test_what_a_layout_knows() -> None:
-    """Blocks that are whole lines; floats only in the first layout; halves of activations are for 4-bit codes."""
+    """Blocks that are whole lines, or what lies of one channel in a line that channels share; floats only in the first
+    layout; halves of activations are for 4-bit codes.
+    """
     depths = {"panel32": 4, "panel32k8": 8, "panel32k16": 16, "panel32k32": 16}
     for storage in (*PLAIN, *FLOATS):
         weights, block, _ = _native.packed_format(storage.name)
@@ -204,8 +206,10 @@ def test_what_a_layout_knows() -> None:
             if storage in FLOATS:
                 expected = layout == "panel32"
             else:
-                line = depths[layout] * 8 // int(weights[1:])
-                expected = block % line == 0 and (layout != "panel32k32" or weights == "w4")
+                line = depths[layout] * (1 if layout == "panel32k16" else 8 // int(weights[1:]))
+                expected = block % line == 0
+                expected &= weights == "w4" or layout != "panel32k32"
+                expected &= weights != "w2" or layout != "panel32k16"
             assert _native.can_pack(storage.name, layout) == expected
     with pytest.raises(ValueError, match="unknown layout"):
         _native.can_pack("W4B32", "panel33")

@@ -22,6 +22,7 @@ inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* p
     const PackedFormat& format = weights.format();
     constexpr int bits = Type == WeightType::w2 ? 2 : Type == WeightType::w4 ? 4 : 8;
     constexpr size_t runs_of_line = 8 / bits;
+    const bool share = bits == 4 && traits_of(format.layout).share;
     constexpr float zero_point = 1 << (bits - 1);
     [[maybe_unused]] const Integers flipped = broadcast_integer(format.flipped_bits());
     const auto load_four_of_each = [](const uint8_t* line) {
@@ -41,9 +42,9 @@ inline void decode_quantised_panel(const PackedMatrix& weights, const uint8_t* p
             const Floats offset = format.has_offsets ? load_numbers(kPanelChannels + vector * kLaneCount)
                                                      : multiply(broadcast(-zero_point), scale);
             for (size_t k = 0; k < format.block; k += 4) {
-                const size_t run = k / Depth, line = run / runs_of_line * kPanelChannels + vector * kLaneCount;
-                const auto first_bit = static_cast<int>(run % runs_of_line * bits);
-                const Integers fours = load_four_of_each(packed + line * Depth + k % Depth);
+                const size_t run = k / Depth, line = share ? run : run / runs_of_line * 2 + vector;
+                const auto first_bit = static_cast<int>((share ? vector : run % runs_of_line) * bits);
+                const Integers fours = load_four_of_each(packed + line * kLaneCount * Depth + k % Depth);
                 for (size_t i = 0; i < 4; ++i) {
                     Integers codes = bits_from<bits>(fours, first_bit + 8 * static_cast<int>(i));
                     if constexpr (Depth == 16) codes = exclusive_or(codes, flipped);

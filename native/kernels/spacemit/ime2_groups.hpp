@@ -4,7 +4,9 @@
 // A line of weights fills four registers, with 8 channels each: 32 4-bit codes of a channel, or 16 of 8 bits. A matrix
 // instruction multiplies one of them with the same features of eight rows, and adds to a register for rows 0-3 and the
 // next for rows 4-7: a row after another, 8 channels each. Activations meet 4-bit codes in two halves,
-// a = 16 · high + low with a signed high and an unsigned low: two products, as exact as one.
+// a = 16 · high + low with a signed high and an unsigned low: two products, as exact as one. 4-bit codes that share
+// bytes with other channels' become bytes instead: 16 of a channel fill what an instruction takes, so that blocks of 16
+// do.
 //
 //   v0-v7    fp32 totals of the group: for each 8 channels rows 0-3 and rows 4-7
 //   v8-v15   integer sums of a block, likewise; of 4-bit codes those with the low halves
@@ -106,6 +108,23 @@ inline constexpr LaneNumbers kLanes = [] {
     "add %[codes], %[codes], %[gap]\n\t"              \
     "vsetvli t0, zero, e32, m8, ta, ma\n\t"           \
     "vmacc.vx v8, %[sixteen], v16\n\t"
+
+// Of halves of bytes: a line is half as long, and codes times 16 where they are signed.
+#define NYBBLE_SUMS_OF_HALVES(low, high, word)        \
+    "vsetvli t0, zero, e32, m8, ta, ma\n\t"           \
+    "vmv.v.x v8, %[sums_begin]\n\t"                   \
+    ".rept %[lines]\n\t"                              \
+    "vsetvli t0, zero, e8, m2, ta, ma\n\t"            \
+    "vl2re8.v v24, (%[codes])\n\t"                    \
+    "addi %[codes], %[codes], 256\n\t"                \
+    high                                              \
+    low                                               \
+    "vsetvli t0, zero, e8, m1, ta, ma\n\t"            \
+    NYBBLE_ROW_8                                      \
+    NYBBLE_MATRICES(word, 8, 10, 12, 14, 28)          \
+    ".endr\n\t"                                       \
+    "add %[codes], %[codes], %[gap]\n\t"              \
+    "vsetvli t0, zero, e32, m8, ta, ma\n\t"
 
 // v28, v29 = what each of eight rows has in v24, for the lanes of rows 0-3 and 4-7.
 #define NYBBLE_REPEAT_ROWS                            \
@@ -265,16 +284,24 @@ inline void sort_by_rows(float* sums) {
           [sums_as_floats] "f"(kSumsAsFloats)                                                                       \
         : "t0", "ft0", "memory", NYBBLE_VECTOR_CLOBBERS)
 
-// A group of one row, added to the 32 floats of `to`. `factors`: the scales of the first block, in the panel.
-template <int Bits, bool Offsets, int Lines>
+// A group of one row, added to the 32 floats of `to`. `factors`: the scales of the first block, in the panel. Codes that
+// are `Halves` of bytes count 16 times where they have no offsets.
+template <int Bits, bool Halves, bool Offsets, int Lines>
 inline void multiply_row(const MatrixGroup& group, const uint16_t* factors, float* to) {
     const uint8_t* codes = group.codes;
     const int8_t* activations = group.activations;
     const float* code_sums = group.code_sums;
     const uint16_t* offsets = factors + kRegisterFloats;
     size_t blocks = group.blocks;
-    const size_t gap = group.block_stride - Lines * kLineBytes;
-    if constexpr (Bits == 4 && Offsets) {
+    const size_t gap = group.block_stride - Lines * kLineBytes / (Halves ? 2 : 1);
+    if constexpr (Halves && Offsets) {
+        NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_OF_HALVES("vand.vi v24, v24, 15\n\t", "vsrl.vi v26, v24, 4\n\t",
+                                                  NYBBLE_VMADOT_SU_8),
+                            NYBBLE_LOAD_ROW_OFFSETS, "vfmacc.vf v0, ft0, v27\n\t");
+    } else if constexpr (Halves) {
+        NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_OF_HALVES("vsll.vi v24, v24, 4\n\t", "vand.vi v26, v24, -16\n\t",
+                                                  NYBBLE_VMADOT_SS_8), , );
+    } else if constexpr (Bits == 4 && Offsets) {
         NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_4(NYBBLE_ROW_4, NYBBLE_VMADOT_UU_4, NYBBLE_VMADOT_SU_4),
                             NYBBLE_LOAD_ROW_OFFSETS, "vfmacc.vf v0, ft0, v27\n\t");
     } else if constexpr (Bits == 4) {
@@ -287,13 +314,43 @@ inline void multiply_row(const MatrixGroup& group, const uint16_t* factors, floa
     }
 }
 
-// `sums` of 32 channels += an outlier times their weights; their codes lie 16 bytes apart.
-template <int Bits, bool Offsets>
+// The codes of a block's `lines`, halves of bytes, as bytes in lines of their own; signed where they have no offsets.
+template <bool Offsets>
+inline void spread_halves(const uint8_t* codes, size_t lines, uint8_t* to) {
+    __asm__ volatile(
+        "vsetvli t0, zero, e8, m2, ta, ma\n"
+        "1:\n\t"
+        "vl2re8.v v8, (%[codes])\n\t"
+        "addi %[codes], %[codes], 256\n\t"
+        ".if %[has_offsets]\n\t"
+        "vsrl.vi v10, v8, 4\n\t"
+        "vand.vi v8, v8, 15\n\t"
+        ".else\n\t"
+        "vsra.vi v10, v8, 4\n\t"
+        "vsll.vi v8, v8, 4\n\t"
+        "vsra.vi v8, v8, 4\n\t"
+        ".endif\n\t"
+        "vs4r.v v8, (%[to])\n\t"
+        "addi %[to], %[to], 512\n\t"
+        "addi %[lines], %[lines], -1\n\t"
+        "bnez %[lines], 1b"
+        : [codes] "+r"(codes), [to] "+r"(to), [lines] "+r"(lines)
+        : [has_offsets] "i"(Offsets)
+        : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
+}
+
+// `sums` of 32 channels += an outlier times their weights; their codes lie 16 bytes apart, as `Halves` those of 16 with
+// those of the others.
+template <int Bits, bool Halves, bool Offsets>
 inline void add_outlier(const uint8_t* codes, int first_bit, const uint16_t* factors, float value, float* sums) {
     __asm__ volatile(
+        "vsetvli t0, %[bytes], e8, mf4, ta, ma\n\t"
+        "vlse8.v v9, (%[codes]), %[sixteen]\n\t"
         "vsetvli t0, zero, e8, mf4, ta, ma\n\t"
-        "vlse8.v v8, (%[codes]), %[sixteen]\n\t"
-        "vsll.vx v8, v8, %[up]\n\t"
+        "vsll.vx v8, v9, %[up]\n\t"
+        ".if %[halves]\n\t"
+        "vslideup.vi v8, v9, 16\n\t"
+        ".endif\n\t"
         ".if %[has_offsets]\n\t"
         "vsrl.vi v8, v8, %[down]\n\t"
         ".else\n\t"
@@ -322,9 +379,9 @@ inline void add_outlier(const uint8_t* codes, int first_bit, const uint16_t* fac
         "vfmacc.vf v12, %[value], v9\n\t"
         "vs1r.v v12, (%[sums])"
         :
-        : [codes] "r"(codes), [sixteen] "r"(16), [up] "r"(8 - Bits - first_bit), [down] "i"(8 - Bits),
-          [has_offsets] "i"(Offsets), [scales] "r"(factors), [offsets] "r"(factors + kRegisterFloats),
-          [value] "f"(value), [sums] "r"(sums)
+        : [codes] "r"(codes), [bytes] "r"(Halves ? 16 : 32), [halves] "i"(Halves), [sixteen] "r"(16),
+          [up] "r"(8 - Bits - first_bit), [down] "i"(8 - Bits), [has_offsets] "i"(Offsets), [scales] "r"(factors),
+          [offsets] "r"(factors + kRegisterFloats), [value] "f"(value), [sums] "r"(sums)
         : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
 }
 

@@ -24,19 +24,21 @@ struct MatrixScratch {
 
     alignas(128) float sums[kMostTiles][kMatrixRows][kRegisterFloats];
     alignas(128) float factors[kMostBlocks][2][kFactorFloats];  // with offsets; without, blocks have one each
+    alignas(
+        128) uint8_t codes[kActivationGroup * kPanelChannels];  // of a group, as bytes where they are halves of some
 };
 
 inline size_t linear_ime2_scratch_bytes(const PackedMatrix&) { return sizeof(MatrixScratch); }
 
-template <int Bits, bool Offsets>
+template <int Bits, bool Halves, bool Offsets>
 [[gnu::noinline]] void add_outliers(const LinearArguments& arguments, const PanelBlocks& panel, size_t row,
                                     float* sums) {
     const QuantisedRows& a = arguments.quantised;
     const Outlier* outlier = a.outliers_of(row);
     for (const Outlier* end = outlier + a.outlier_counts[row]; outlier != end; ++outlier) {
         const CodePlace place = place_of_code(arguments.weights->format(), 0, outlier->place);
-        add_outlier<Bits, Offsets>(panel.codes(outlier->block) + place.byte, place.shift, panel.scales(outlier->block),
-                                   outlier->value, sums);
+        add_outlier<Bits, Halves, Offsets>(panel.codes(outlier->block) + place.byte, place.shift,
+                                           panel.scales(outlier->block), outlier->value, sums);
     }
 }
 
@@ -56,7 +58,7 @@ inline void store_row(const LinearArguments& arguments, size_t row, size_t chann
 }
 
 // Rows `begin` to `end`, at most kMostTiles tiles.
-template <int Bits, bool Offsets, int Lines>
+template <int Bits, bool Halves, bool Offsets, int Lines>
 inline void multiply_panel(const LinearArguments& arguments, size_t panel_index, size_t begin, size_t end,
                            MatrixScratch& scratch) {
     const QuantisedRows& a = arguments.quantised;
@@ -79,7 +81,13 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
         };
         if (a.row_count == 1) {
             point_at(0);
-            multiply_row<Bits, Offsets, Lines>(group, panel.scales(block), scratch.sums[0][0]);
+            [[maybe_unused]] float scale;
+            if constexpr (Halves && !Offsets) {
+                // Sums that are 16 times as large meet a scale that is a sixteenth: the same bits.
+                scale = *group.scales * 0x1p-4f;
+                group.scales = &scale;
+            }
+            multiply_row<Bits, Halves, Offsets, Lines>(group, panel.scales(block), scratch.sums[0][0]);
             continue;
         }
         float* factors = scratch.factors[0][0];
@@ -91,10 +99,17 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
                 repeat_factors(scales + kPanelChannels, factors);
                 factors += MatrixScratch::kFactorFloats;
             }
+            if constexpr (Halves) {
+                spread_halves<Offsets>(panel.codes(block + b), Lines, scratch.codes + b * Lines * kLineBytes);
+            }
+        }
+        if constexpr (Halves) {
+            group.codes = scratch.codes;
+            group.block_stride = Lines * kLineBytes;
         }
         for (size_t tile = 0; tile < tiles; ++tile) {
             point_at((first_tile + tile) * kMatrixRows);
-            multiply_tile<Bits, Offsets, Lines>(group, scratch.factors[0][0], scratch.sums[tile][0]);
+            multiply_tile<Halves ? 8 : Bits, Offsets, Lines>(group, scratch.factors[0][0], scratch.sums[tile][0]);
         }
     }
     if (a.row_count > 1) {
@@ -102,7 +117,7 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
     }
     for (size_t row = begin; row < end; ++row) {
         float* sums = scratch.sums[row / kMatrixRows - first_tile][row % kMatrixRows];
-        if (a.outlier_counts[row] != 0) add_outliers<Bits, Offsets>(arguments, panel, row, sums);
+        if (a.outlier_counts[row] != 0) add_outliers<Bits, Halves, Offsets>(arguments, panel, row, sums);
         if (arguments.weights->n() - channel >= kPanelChannels) {
             store_row(arguments, row, channel, sums);
         } else {
@@ -111,30 +126,32 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
     }
 }
 
-template <int Bits, bool Offsets>
+template <int Bits, bool Halves, bool Offsets>
 inline void linear_ime2_rows(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
                              MatrixScratch& scratch) {
     constexpr size_t most_rows = kMostTiles * kMatrixRows;
+    constexpr int bits = Halves ? 8 : Bits;  // as they are multiplied
     for (size_t begin = row_begin; begin < row_end;) {
         const size_t end = std::min(begin / most_rows * most_rows + most_rows, row_end);
-        switch (arguments.quantised.block * Bits / 8) {  // bytes of a channel in a block: 16 a line
-            case 16: multiply_panel<Bits, Offsets, 1>(arguments, panel, begin, end, scratch); break;
-            case 32: multiply_panel<Bits, Offsets, 2>(arguments, panel, begin, end, scratch); break;
-            case 64: multiply_panel<Bits, Offsets, 4>(arguments, panel, begin, end, scratch); break;
-            default: multiply_panel<Bits, Offsets, Bits>(arguments, panel, begin, end, scratch);
+        switch (arguments.quantised.block * bits / 8) {  // bytes of a channel in a block: 16 a line
+            case 16: multiply_panel<Bits, Halves, Offsets, 1>(arguments, panel, begin, end, scratch); break;
+            case 32: multiply_panel<Bits, Halves, Offsets, 2>(arguments, panel, begin, end, scratch); break;
+            case 64: multiply_panel<Bits, Halves, Offsets, 4>(arguments, panel, begin, end, scratch); break;
+            default: multiply_panel<Bits, Halves, Offsets, bits>(arguments, panel, begin, end, scratch);
         }
         begin = end;
     }
 }
 
-template <int Bits>
+template <int Bits, Layout Lies>
 inline void linear_ime2(const LinearArguments& arguments, size_t panel, size_t row_begin, size_t row_end,
                         uint8_t* scratch) {
+    constexpr bool halves = Bits == 4 && traits_of(Lies).share;  // codes of two channels in a byte
     auto& memory = *reinterpret_cast<MatrixScratch*>(scratch);
     if (arguments.weights->format().has_offsets) {
-        linear_ime2_rows<Bits, true>(arguments, panel, row_begin, row_end, memory);
+        linear_ime2_rows<Bits, halves, true>(arguments, panel, row_begin, row_end, memory);
     } else {
-        linear_ime2_rows<Bits, false>(arguments, panel, row_begin, row_end, memory);
+        linear_ime2_rows<Bits, halves, false>(arguments, panel, row_begin, row_end, memory);
     }
 }
 

@@ -7,9 +7,10 @@
 
 namespace nybble::ime2 {
 
-extern const LinearKernel linear_w4_int8_panel32k32, linear_w8_int8_panel32k16;
+extern const LinearKernel linear_w4_int8_panel32k32, linear_w4_int8_panel32k16, linear_w8_int8_panel32k16;
 
-const LinearKernel linear_w4_int8_panel32k32 = {linear_ime2<4>, linear_ime2_scratch_bytes};
-const LinearKernel linear_w8_int8_panel32k16 = {linear_ime2<8>, linear_ime2_scratch_bytes};
+const LinearKernel linear_w4_int8_panel32k32 = {linear_ime2<4, Layout::panel32k32>, linear_ime2_scratch_bytes};
+const LinearKernel linear_w4_int8_panel32k16 = {linear_ime2<4, Layout::panel32k16>, linear_ime2_scratch_bytes};
+const LinearKernel linear_w8_int8_panel32k16 = {linear_ime2<8, Layout::panel32k16>, linear_ime2_scratch_bytes};
 
 }  // namespace nybble::ime2
