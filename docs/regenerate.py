@@ -267,7 +267,7 @@ def instruction_counts() -> str:
     ]
     for kernel, cases in counts["kernels"].items():
         for block in (16, 32, 128):
-            if "_int8_" not in kernel:
+            if "_int8_" not in kernel or f"decode block {block}" not in cases:
                 continue
             decode, prefill = cases[f"decode block {block}"], cases[f"prefill block {block}"]
             classes = prefill["classes"]

@@ -31,8 +31,10 @@ TOLERANCE = 0.02
 VLEN = {"rvv128": 128, "rvv256": 256, "rvv512": 512, "ime1": 256, "ime2": 1024}
 """Where the kernels of an instruction set are counted; those not named here (portable) are not."""
 
-SHAPES = {"decode": (1, 32, 4096), "prefill": (96, 32, 512)}
-"""Rows, channels, features. One panel: a kernel does the same for each, so 1 x 4096 x 11008 takes 344 times as much."""
+SHAPES = {"decode": (1, 32, 4096), "staged decode": (1, 32, 4096), "prefill": (96, 32, 512)}
+"""Rows, channels, features. One panel: a kernel does the same for each, so 1 x 4096 x 11008 takes 344 times as much.
+Staged: with the copy of the panel to tightly coupled memory, which only A100 cores (ime2) have.
+"""
 
 MARKS = ("nybble_counting_begins", "nybble_counting_ends")
 INSTRUCTION = re.compile(r"^\s*([0-9a-f]+): ((?:[0-9a-f]{4} )+|[0-9a-f]+)\s+(\S+)")
@@ -182,7 +184,8 @@ class Case:
     @property
     def argument(self) -> str:
         """What the program takes."""
-        return ":".join(map(str, (self.kernel, *SHAPES[self.shape], self.block, int(self.has_offsets))))
+        numbers = (*SHAPES[self.shape], self.block, int(self.has_offsets), int(self.shape.startswith("staged")))
+        return ":".join(map(str, (self.kernel, *numbers)))
 
     @property
     def macs(self) -> int:
@@ -201,9 +204,12 @@ class Case:
 
 
 def cases_of(kernel: str, weights: str) -> list[Case]:
-    """Blocks of 16, 32 and 128, those of 32 with offsets too; floats have none."""
+    """Blocks of 16 (where the layout knows them), 32 and 128, those of 32 with offsets too; floats have none."""
     kinds = [(16, False), (32, False), (32, True), (128, False)] if weights[0] == "w" else [(1, False)]
-    return [Case(kernel, weights, shape, *kind) for shape in SHAPES for kind in kinds]
+    if "panel32k32" in kernel and weights[0] == "w":
+        kinds.remove((16, False))
+    shapes = [shape for shape in SHAPES if shape != "staged decode" or kernel.endswith("ime2")]
+    return [Case(kernel, weights, shape, *kind) for shape in shapes for kind in kinds]
 
 
 def count(toolchain: Toolchain, isas: set[str] | None = None) -> dict[str, dict[str, Any]]:
@@ -231,7 +237,7 @@ def count(toolchain: Toolchain, isas: set[str] | None = None) -> dict[str, dict[
                 for case, times in zip(cases, executions(log, begins, ends), strict=True):
                     found = summary(times, mnemonics)
                     found["per MAC"] = round(found["instructions"] / case.macs, 5)
-                    if case.shape == "decode":
+                    if case.shape.endswith("decode"):
                         found["per weight byte"] = round(found["instructions"] / case.weight_bytes, 4)
                     results.setdefault(case.kernel, {})[case.name] = found
             _, errors = process.communicate()

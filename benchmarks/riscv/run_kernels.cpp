@@ -1,8 +1,8 @@
 // Runs linear kernels between two marks, for count_instructions.py, which counts what is executed between them.
 //
-// run_kernels [NAME:ROWS:CHANNELS:FEATURES:BLOCK:OFFSETS]...
-// BLOCK is 1 for floats, OFFSETS 0 or 1. Without arguments: lists the kernels of this build, their instruction sets and
-// weights.
+// run_kernels [NAME:ROWS:CHANNELS:FEATURES:BLOCK:OFFSETS:STAGED]...
+// BLOCK is 1 for floats, OFFSETS 0 or 1, STAGED 1 where panels are copied before they are read. Without arguments:
+// lists the kernels of this build, their instruction sets and weights.
 
 #include <cstdio>
 #include <cstdlib>
@@ -26,19 +26,20 @@ namespace {
 struct Case {
     const LinearEntry* entry;
     size_t rows, channels, features, block;
-    bool has_offsets;
+    bool has_offsets, is_staged;
 };
 
 Case parsed(const char* text) {
     const std::string name(text, std::strcspn(text, ":"));
-    Case given{find_linear_kernel(name), 0, 0, 0, 0, false};
-    int offsets = 0;
-    if (given.entry == nullptr || std::sscanf(text + name.size(), ":%zu:%zu:%zu:%zu:%d", &given.rows, &given.channels,
-                                              &given.features, &given.block, &offsets) != 5) {
+    Case given{find_linear_kernel(name), 0, 0, 0, 0, false, false};
+    int offsets = 0, staged = 0;
+    if (given.entry == nullptr || std::sscanf(text + name.size(), ":%zu:%zu:%zu:%zu:%d:%d", &given.rows,
+                                              &given.channels, &given.features, &given.block, &offsets, &staged) != 6) {
         std::fprintf(stderr, "run_kernels: no case is %s\n", text);
         std::exit(2);
     }
     given.has_offsets = offsets != 0;
+    given.is_staged = staged != 0;
     return given;
 }
 
@@ -54,8 +55,12 @@ void run(const Case& given) {
     const LinearArguments arguments = {
         &weights, rows, {x.data(), given.features}, {output.data(), given.channels}, nullptr, {nullptr, 0}};
     const Memory scratch(given.entry->kernel->scratch_bytes(weights), Pages::small);
+    const Memory beside(weights.panel_bytes(), Pages::small);
     const auto every_panel = [&] {
         for (size_t panel = 0; panel < weights.panels(); ++panel) {
+            if (given.is_staged) {
+                copy_function(given.entry->isa)(weights.panel(panel), beside.data(), weights.panel_bytes());
+            }
             given.entry->kernel->run(arguments, panel, 0, given.rows, scratch.data());
         }
     };

@@ -1,8 +1,11 @@
+#include <set>
+#include <stdexcept>
 #include <tuple>
 
 #include "bindings/arrays.hpp"
 #include "kernels/quantised_rows.hpp"
 #include "kernels/registry.hpp"
+#include "program/staged_linear.hpp"
 #include "threads/thread_pool.hpp"
 
 using namespace nanobind::literals;
@@ -108,6 +111,33 @@ void bind_kernels(nb::module_& m) {
                 new (self) ThreadPool(all);
             },
             "places"_a, "gate"_a = "/proc/set_ai_thread")
+        .def(
+            "stage",
+            [](ThreadPool& pool, const std::string& library, const std::vector<size_t>& blocks) -> std::string {
+                require(blocks.size() == pool.size(), "expected a block for each thread");
+                require(std::set(blocks.begin(), blocks.end()).size() == blocks.size(), "a block given twice");
+                try {
+                    pool.stage(library, blocks);
+                    return "";
+                } catch (const std::runtime_error& problem) {
+                    return problem.what();
+                }
+            },
+            "library"_a, "blocks"_a,
+            "Let single rows take their weights through these blocks of tightly coupled memory, one of each thread; "
+            "returns why not, or nothing.")
+        .def_prop_ro(
+            "staging_bytes", [](const ThreadPool& pool) { return pool.staging() ? pool.staging()->block_bytes() : 0; },
+            "Bytes of a block of tightly coupled memory that each thread has, 0 without.")
+        .def(
+            "staging_refusal",
+            [](const ThreadPool& pool, size_t n, size_t k, size_t bytes) {
+                require(pool.staging() != nullptr && n > 0, "nothing to ask about");
+                const size_t panels = (n + kPanelChannels - 1) / kPanelChannels;
+                return staging_refusal(*pool.staging(), StagedSizes(bytes, k, panels, bytes / panels));
+            },
+            "n"_a, "k"_a, "bytes"_a,
+            "Why a linear of such packed weights does not go through tightly coupled memory; empty if it does.")
         .def_prop_ro("size", &ThreadPool::size)
         .def_prop_ro("arrivals", [](const ThreadPool& pool) { return pool.arrivals(); });
     nb::class_<Arrival>(m, "Arrival")

@@ -1,5 +1,6 @@
 #include "kernels/registry.hpp"
 
+#include <cstring>
 #include <stdexcept>
 
 namespace nybble {
@@ -75,6 +76,19 @@ KernelsOfIsa kernels_of(Isa isa) {
 }  // namespace
 
 const RowKernels& row_kernels(Isa isa) { return kernels_of(isa).rows; }
+
+#if defined(NYBBLE_IME2_KERNELS)
+namespace ime2 {
+void copy(const uint8_t* from, uint8_t* to, size_t bytes);
+}
+#endif
+
+CopyFunction copy_function([[maybe_unused]] Isa isa) {
+#if defined(NYBBLE_IME2_KERNELS)
+    if (isa == Isa::ime2) return ime2::copy;
+#endif
+    return [](const uint8_t* from, uint8_t* to, size_t bytes) { std::memcpy(to, from, bytes); };
+}
 
 const PeakKernels& peak_kernels(Isa isa) { return kernels_of(isa).peaks; }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/linear_tasks.hpp"
+#include "program/staged_linear.hpp"
 #include "program/writing_op.hpp"
 
 namespace nybble {
@@ -99,8 +100,14 @@ class Linear final : public WritingOp {
             weights_.get(), input.quantised, {}, turn.floats(output_), bias_.empty() ? nullptr : bias_.data(), {}};
         if (input.block == 0) arguments.floats = turn.floats(input_);
         if (residual_) arguments.residual = turn.floats(*residual_);
-        const LinearTasks tasks(*weights_, turn.rows_of(output_), turn.threads);
+        const size_t rows = turn.rows_of(output_);
         const LinearKernel& kernel = *kernels_[turn.thread];
+        if (turn.staging != nullptr && rows == 1 && input.block != 0 && StagedSizes(*weights_).fit(*turn.staging)) {
+            const StagedLinear staged(*turn.staging, turn.thread, arguments, kernel, turn.copy);
+            turn.share(weights_->panels(), [&](size_t panel) { staged.run(panel, turn.scratch); });
+            return;
+        }
+        const LinearTasks tasks(*weights_, rows, turn.threads);
         turn.share(tasks.count(), [&](size_t task) { tasks.run(task, kernel, arguments, turn.scratch); });
     }
     std::span<const uint8_t> stream(const Turn& turn) const override {

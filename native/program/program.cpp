@@ -171,6 +171,8 @@ bool Program::execute(const Step& step, const std::function<bool()>& should_stop
             Turn turn = turn_of(thread, step);
             turn.threads = threads;
             turn.worker = threads == 1 ? nullptr : &worker;
+            turn.staging = threads_->staging();
+            turn.copy = copy_function(isas_[thread]);
             const auto finish = [&] {
                 if (ended) ended();
                 Turn alone = turn_of(thread, step);

@@ -93,6 +93,8 @@ struct Turn {
     uint8_t* scratch;
     Worker* worker;  // null: this thread does all of the op
     const Interlude* interlude = nullptr;
+    const Staging* staging = nullptr;  // null: there is none
+    CopyFunction copy = nullptr;       // to there
 
     // Call function(task) once for each of the op's tasks, on whichever thread comes first. An op calls it once.
     template <typename Function>

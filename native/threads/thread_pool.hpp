@@ -6,11 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "threads/place.hpp"
+#include "threads/staging.hpp"
 
 namespace nybble {
 
@@ -31,6 +34,13 @@ class ThreadPool {
     // What each thread found where it is; without places, what the caller of the constructor did.
     const std::vector<Arrival>& arrivals() const { return arrivals_; }
 
+    // Take a block of `library` for each thread. Throws std::runtime_error and changes nothing: why not.
+    void stage(const std::string& library, const std::vector<size_t>& blocks) {
+        staging_ = std::make_unique<Staging>(*this, library, blocks);
+    }
+    // Null: there is none.
+    const Staging* staging() const { return staging_.get(); }
+
     // Call function(thread index) once on every thread and return when all are done. Without places thread 0 is the
     // caller; with places the caller calls glance() now and then. Not re-entrant; neither may throw.
     void run(const std::function<void(size_t)>& function, const std::function<void()>& glance = [] {});
@@ -43,6 +53,7 @@ class ThreadPool {
 
     const bool is_placed_;
     std::vector<Arrival> arrivals_;
+    std::unique_ptr<const Staging> staging_;
     const std::function<void(size_t)>* function_ = nullptr;
     alignas(64) std::atomic<uint32_t> round_{0};     // of calls to run()
     alignas(64) std::atomic<uint32_t> returned_{0};  // calls of functions by workers, of all rounds

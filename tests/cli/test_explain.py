@@ -266,3 +266,39 @@ def test_cores_that_differ(nybble: Nybble, mixed: Path, monkeypatch: pytest.Monk
     assert facts["isa"] == fast
     assert [member["runs"] for member in facts["threads"]["members"]] == [fast, slow]
     assert facts["threads"]["notes"] == ["not elsewhere: no"]
+
+
+def test_what_goes_through_tightly_coupled_memory(
+    nybble: Nybble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Guards against linears that are not told of, or told to go where they do not."""
+    isa = _native.available_isas()[0]
+    model = tiny_gguf(
+        tmp_path / "tiny.gguf", storage="Q4_0", storages={"token_embd": "F32"}, **SIZES | {"feed_forward": 512}
+    )
+    pool = Pool([Arrival(8, 1024, "ime2", (isa,))] * 2)
+    members = tuple(Member(found.cpu, "A100", 1024, found.matrix_unit, found.isas) for found in pool.arrivals)
+    monkeypatch.setattr(placement, "assemble", lambda threads: Crew(pool, members, "as an example", (), "as told"))  # type: ignore[arg-type]
+    told = "  tightly coupled memory: as told"
+    lines = nybble("explain", model, "--plan").output.splitlines()
+    assert not any("linears of a decode step" in line for line in lines[lines.index(told) :])
+    assert facts_of(nybble, model)["not_through_tcm"] == {}
+    pool.stage("", [0, 1])
+    lines = nybble("explain", model, "--plan").output.splitlines()
+    begin = lines.index(told)
+    facts = facts_of(nybble, model)
+    refusals = facts["not_through_tcm"]
+    _, plan = plan_file(model, Accuracy.INT8, isa)
+    linears = [op for op in plan.graph.ops if isinstance(op, Linear)]
+    assert list(refusals) == [op.label for op in linears]
+    assert facts["threads"]["tcm"] == "as told"
+    for op in linears:
+        matrix = plan.matrices[op.weights]
+        assert refusals[op.label] == (
+            "its activations stay fp32" if matrix.weights == "f32" else "" if matrix.k > 256 else f"{matrix.k} features"
+        )
+    staged = sum(not refusal for refusal in refusals.values())
+    assert 0 < staged < len(linears)
+    assert lines[begin + 1] == f"    {staged} of {len(linears)} linears of a decode step take their weights through it"
+    narrow = [label for label, refusal in refusals.items() if refusal == "256 features"]
+    assert f"    not {narrow[0]} and {len(narrow) - 1} more: 256 features" in lines[begin:]

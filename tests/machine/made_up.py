@@ -43,6 +43,19 @@ class Pool:
     """As :class:`nybble._native.ThreadPool`."""
 
     arrivals: list[Arrival]
+    tcm_problem: str = ""
+    staged: list[tuple[str, list[int]]] = field(default_factory=list)
+
+    @property
+    def staging_bytes(self) -> int:
+        return 384 << 10 if self.staged and not self.tcm_problem else 0
+
+    def stage(self, library: str, blocks: Sequence[int]) -> str:
+        self.staged.append((library, list(blocks)))
+        return self.tcm_problem
+
+    def staging_refusal(self, n: int, k: int, bytes: int) -> str:
+        return "" if k > 256 else f"{k} features"
 
     @property
     def size(self) -> int:
@@ -59,6 +72,7 @@ class Machine:
     affinity: set[int] = field(default_factory=set)
     outside: set[int] = field(default_factory=set)
     gate_problem: str = ""
+    tcm_problem: str = "no such library"
     starts: list[int | Sequence[Place]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,7 +93,7 @@ class Machine:
         if isinstance(where, int):
             about = self.cpus[min(self.affinity)]
             return Pool([Arrival(vector_bits=about.vector_bits, isas=about.isas)] * where)
-        return Pool([self._arrival(*place) for place in where])
+        return Pool([self._arrival(*place) for place in where], self.tcm_problem)
 
     def _arrival(self, number: int, asks: bool, tries: bool) -> Arrival:
         if asks and self.gate_problem:

@@ -185,3 +185,23 @@ def test_this_machine_runs_its_crew() -> None:
     found = assemble(2)
     assert isinstance(found.pool, _native.ThreadPool)
     assert [list(member.isas) for member in found.members] == [_native.available_isas()] * 2
+
+
+def test_threads_on_a100_cores_get_the_memory_beside_them(
+    crew: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Block by block in the order of the threads; elsewhere nobody is asked, and nothing said."""
+    monkeypatch.delenv("NYBBLE_TCM", raising=False)
+    found = crew(made_up.k3(tcm_problem=""))
+    assert found.pool.staged == [("libspine_tcm.so", [0, 2, 4, 6, 1, 3, 5, 7])]  # type: ignore[attr-defined]
+    assert found.tcm == "8 blocks of 384 KiB"
+    assert crew(made_up.k3()).tcm == "not used: no such library"
+    for machine in (made_up.k1(), made_up.k3(vector_bits=256), made_up.plain_board(), made_up.x86(1)):
+        other = crew(machine)
+        assert other.tcm is None
+        assert other.pool.staged == []  # type: ignore[attr-defined]
+    monkeypatch.setenv("NYBBLE_TCM", "/another.so")
+    assert crew(made_up.k3()).pool.staged[0][0] == "/another.so"  # type: ignore[attr-defined]
+    monkeypatch.setenv("NYBBLE_TCM", "off")
+    found = crew(made_up.k3(tcm_problem=""))
+    assert (found.tcm, found.pool.staged) == ("not used: NYBBLE_TCM=off", [])  # type: ignore[attr-defined]

@@ -61,7 +61,11 @@ class Case:
     in_place: bool
 
     def run(
-        self, kernel: str, threads: int = 1, rows: list[int] | None = None, isas: Sequence[str] | None = None
+        self,
+        kernel: str,
+        threads: int | _native.ThreadPool = 1,
+        rows: list[int] | None = None,
+        isas: Sequence[str] | None = None,
     ) -> NDArray[np.float32]:
         """The outputs (rows, N); threads with ``isas`` of their own take kernels of their own."""
         isa, _, activations, layout = KERNELS[kernel]

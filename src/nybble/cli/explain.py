@@ -53,17 +53,22 @@ def explain(
         raise InvalidParameter("--plan tells what nybble would run; leave out --runtime")
     explained: Explanation | None = None
     crew: Crew | None = None
+    staging: dict[str, str] = {}
     if runtime != RUNTIMES[0]:
         steps = _steps_of_onnxruntime(model, threads, offline)
     else:
-        crew, explained, steps = _explained(model, accuracy, kv, threads, offline, plan)
+        crew, explained, staging, steps = _explained(model, accuracy, kv, threads, offline, plan)
     if as_json:
-        facts = {} if explained is None or crew is None else {**_facts(explained), "threads": crew_facts(crew)}
+        facts = (
+            {}
+            if explained is None or crew is None
+            else {**_facts(explained), "threads": crew_facts(crew), "not_through_tcm": staging}
+        )
         print_json({**facts, "steps": [asdict(step) for step in steps]})
         return
     if explained is not None and crew is not None:
         _print_tables(explained)
-        for line in (*crew_lines(crew), *_own_kernels(explained, crew)):
+        for line in (*crew_lines(crew), *_staging_lines(staging), *_own_kernels(explained, crew)):
             print(line)
     for step in steps:
         _print_step(step)
@@ -71,7 +76,7 @@ def explain(
 
 def _explained(
     model: str | None, accuracy: str, kv: str, threads: int | None, offline: bool, plan_only: bool
-) -> tuple[Crew, Explanation, list[StepTimes]]:
+) -> tuple[Crew, Explanation, dict[str, str], list[StepTimes]]:
     from ..engine import explanation
     from ..engine.loading import plan_file, thread_count
     from ..graph.dispatch import Accuracy, isas_of, leading_isa
@@ -85,11 +90,26 @@ def _explained(
     with work_progress() as progress:
         checkpoint, plan = plan_file(resolve(model, offline=offline, progress=progress), parsed, isa)
         explained = explanation.explain(checkpoint, plan, kept, progress)
+    staging = explanation.staging_refusals(plan, crew.pool)
     if plan_only:
-        return crew, explained, []
+        return crew, explained, staging, []
     from ..bench.step_times import measure_steps
 
-    return crew, explained, measure_steps(checkpoint, plan, kept, crew.pool)
+    return crew, explained, staging, measure_steps(checkpoint, plan, kept, crew.pool)
+
+
+def _staging_lines(refusals: dict[str, str]) -> list[str]:
+    """Which linears of a decode step take their weights through tightly coupled memory, and why the others do not."""
+    alike: dict[str, list[str]] = {}
+    for label, refusal in refusals.items():
+        alike.setdefault(refusal, []).append(label)
+    staged = len(alike.pop("", ()))
+    lines = (
+        [f"    {staged} of {len(refusals)} linears of a decode step take their weights through it"] if refusals else []
+    )
+    for refusal, (first, *others) in alike.items():
+        lines.append(f"    not {first}{f' and {len(others)} more' if others else ''}: {refusal}")
+    return lines
 
 
 def _own_kernels(explained: Explanation, crew: Crew) -> list[str]:

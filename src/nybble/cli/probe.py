@@ -28,7 +28,8 @@ def probe(
     What it can do at best is measured once, which takes a second, and remembered: bytes read from memory, and
     operations on int8 and fp32 (a multiply-add is two), per second.
 
-    The environment variable NYBBLE_ISA selects an instruction set other than the best one.
+    The environment variable NYBBLE_ISA selects an instruction set other than the best one. NYBBLE_TCM=off leaves the
+    tightly coupled memory of a K3's cores alone.
     """
     from ..bench.ceilings import known_ceilings
     from ..graph.dispatch import isas_of, leading_isa, linear_kernels

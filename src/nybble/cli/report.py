@@ -69,7 +69,7 @@ def crew_facts(crew: Crew) -> dict[str, Any]:
     from ..graph.dispatch import isas_of
 
     members = [{**asdict(member), "runs": isa} for member, isa in zip(crew.members, isas_of(crew.pool), strict=True)]
-    return {"why": crew.why, "notes": crew.notes, "members": members}
+    return {"why": crew.why, "notes": crew.notes, "tcm": crew.tcm, "members": members}
 
 
 def crew_lines(crew: Crew) -> list[str]:
@@ -87,6 +87,8 @@ def crew_lines(crew: Crew) -> list[str]:
         about += [f"VLEN {vector_bits}"] if vector_bits else []
         about += [f"{unit} tried out"] if unit != "none" else []
         lines.append(f"  {isa}: {', '.join(places)}" + (f" ({', '.join(about)})" if about else ""))
+    if crew.tcm is not None:
+        lines.append(f"  tightly coupled memory: {crew.tcm}")
     return [*lines, *(f"  {note}" for note in crew.notes)]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import _native
 from ..formats.checkpoint import Checkpoint
 from ..graph.dispatch import Accuracy, Choice
 from ..graph.graph import tensors_read
@@ -68,6 +69,22 @@ class Explanation:
     def bytes_per_token(self) -> int:
         """Bytes of weights that a decode step reads."""
         return sum(tensor.bytes_per_token for tensor in self.tensors)
+
+
+def staging_refusals(plan: Plan, pool: _native.ThreadPool) -> dict[str, str]:
+    """By label of each linear, why a single row does not take its weights through the tightly coupled memory of
+    ``pool``; empty if it does. None at all where the pool has no such memory.
+    """
+    if not pool.staging_bytes:
+        return {}
+    refusals: dict[str, str] = {}
+    for op in plan.graph.ops:
+        if isinstance(op, Linear):
+            matrix = plan.matrices[op.weights]
+            rounded = plan.choices[op.label].kernel.activations == "int8"
+            refusal = pool.staging_refusal(matrix.n, matrix.k, matrix.bytes) if rounded else "its activations stay fp32"
+            refusals[op.label] = refusal
+    return refusals
 
 
 def explain(checkpoint: Checkpoint, plan: Plan, kv: KVType, progress: Progress | None = None) -> Explanation:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from .. import _native
 from .cpus import allowed_cpus
+from .staging import stage
 from .topology import CPU, CoreKind, online_cpus
 
 WIDE_VECTOR_BITS = 1024
@@ -48,12 +49,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """The threads of the engine, why they are where they are, and why not elsewhere or more of them."""
+    """The threads of the engine, why they are where they are, and why not elsewhere or more of them.
+
+    ``tcm``: the tightly coupled memory beside their cores, or why it is not used; None where there is none.
+    """
 
     pool: _native.ThreadPool
     members: tuple[Member, ...]
     why: str
     notes: tuple[str, ...]
+    tcm: str | None = None
 
     @property
     def available(self) -> tuple[str, ...]:
@@ -95,8 +100,10 @@ def assemble(
         if problem is None:
             if threads is not None and threads > len(places):
                 notes.append(f"{threads} threads were asked for; {way.where} are {len(places)}")
-            members = map(_member, pool.arrivals, way.cpus)
-            return Crew(pool, tuple(members), way.why, tuple(notes))
+            members = tuple(map(_member, pool.arrivals, way.cpus))
+            on_a100 = all(cpu.kind is CoreKind.A100 for cpu in way.cpus)
+            tcm = stage(pool, [cpu.number for cpu in way.cpus[: len(members)]]) if on_a100 else None
+            return Crew(pool, members, way.why, tuple(notes), tcm)
         notes.append(f"not on {way.where}: {problem}")
     pool = start(wanted)
     return Crew(pool, tuple(map(_member, pool.arrivals)), "wherever the scheduler puts them", tuple(notes))
