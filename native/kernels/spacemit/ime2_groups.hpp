@@ -28,7 +28,7 @@ inline constexpr size_t kMatrixRows = 8;
 inline constexpr size_t kRegisterFloats = 32;
 inline constexpr size_t kLineBytes = 512;
 
-// Where a group of a panel lies and what it is multiplied with.
+// Where a group of a panel lies and what it is multiplied with, in a tile of rows.
 struct MatrixGroup {
     const uint8_t* codes;       // of the first block
     size_t block_stride;        // bytes from one block to the next
@@ -37,6 +37,14 @@ struct MatrixGroup {
     const float* scales;        // of activations: rows side by side
     const float* code_sums;     // of activations: of the first block, rows side by side
     size_t code_sums_stride;    // bytes from one block to the next
+};
+
+// How far a single row has come in a panel.
+struct RowStream {
+    const uint8_t* codes;
+    const uint16_t* factors;  // scales and, with offsets, offsets
+    const int8_t* activations;
+    const float* code_sums;
 };
 
 // Lane numbers: of what rows have, for rows 0-3 and 4-7; of what channels have, for each 8 channels.
@@ -250,7 +258,7 @@ inline void sort_by_rows(float* sums) {
     "add %[offsets], %[offsets], %[block_stride]\n\t" \
     "vfwcvt.f.f.v v27, v26\n\t"                       \
     "flw ft0, (%[code_sums])\n\t"                     \
-    "add %[code_sums], %[code_sums], %[stride]\n\t"
+    "addi %[code_sums], %[code_sums], 4\n\t"
 
 // The sums of a row are the first 8 lanes of v8, v10, v12 and v14; they become one register.
 #define NYBBLE_MULTIPLY_ROW(sums, load_offsets, add_offsets)                                                        \
@@ -273,27 +281,21 @@ inline void sort_by_rows(float* sums) {
         add_offsets                                                                                                 \
         "addi %[blocks], %[blocks], -1\n\t"                                                                         \
         "bnez %[blocks], 1b\n\t"                                                                                    \
-        "flw ft0, (%[scales])\n\t"                                                                                  \
         "vl1re32.v v1, (%[to])\n\t"                                                                                 \
-        "vfmacc.vf v1, ft0, v0\n\t"                                                                                 \
+        "vfmacc.vf v1, %[scale], v0\n\t"                                                                            \
         "vs1r.v v1, (%[to])"                                                                                        \
-        : [codes] "+r"(codes), [activations] "+r"(activations), [factors] "+r"(factors), [offsets] "+r"(offsets),   \
-          [code_sums] "+r"(code_sums), [blocks] "+r"(blocks)                                                        \
-        : [lines] "i"(Lines), [gap] "r"(gap), [stride] "r"(group.code_sums_stride), [scales] "r"(group.scales),     \
-          [block_stride] "r"(group.block_stride), [to] "r"(to), [sixteen] "r"(16), [sums_begin] "r"(kSumsBegin),    \
-          [sums_as_floats] "f"(kSumsAsFloats)                                                                       \
+        : [codes] "+r"(at.codes), [activations] "+r"(at.activations), [factors] "+r"(at.factors),                   \
+          [offsets] "+r"(offsets), [code_sums] "+r"(at.code_sums), [blocks] "+r"(blocks)                            \
+        : [lines] "i"(Lines), [gap] "r"(gap), [scale] "f"(scale), [block_stride] "r"(block_stride), [to] "r"(to),   \
+          [sixteen] "r"(16), [sums_begin] "r"(kSumsBegin), [sums_as_floats] "f"(kSumsAsFloats)                      \
         : "t0", "ft0", "memory", NYBBLE_VECTOR_CLOBBERS)
 
-// A group of one row, added to the 32 floats of `to`. `factors`: the scales of the first block, in the panel. Codes that
-// are `Halves` of bytes count 16 times where they have no offsets.
+// `blocks` of a group of one row, times the group's scale added to the 32 floats of `to`. Codes that are `Halves` of
+// bytes count 16 times where they have no offsets.
 template <int Bits, bool Halves, bool Offsets, int Lines>
-inline void multiply_row(const MatrixGroup& group, const uint16_t* factors, float* to) {
-    const uint8_t* codes = group.codes;
-    const int8_t* activations = group.activations;
-    const float* code_sums = group.code_sums;
-    const uint16_t* offsets = factors + kRegisterFloats;
-    size_t blocks = group.blocks;
-    const size_t gap = group.block_stride - Lines * kLineBytes / (Halves ? 2 : 1);
+inline void multiply_row(RowStream& at, size_t blocks, size_t block_stride, float scale, float* to) {
+    const uint16_t* offsets = at.factors + kRegisterFloats;
+    const size_t gap = block_stride - Lines * kLineBytes / (Halves ? 2 : 1);
     if constexpr (Halves && Offsets) {
         NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_OF_HALVES("vand.vi v24, v24, 15\n\t", "vsrl.vi v26, v24, 4\n\t",
                                                   NYBBLE_VMADOT_SU_8),

@@ -57,6 +57,29 @@ inline void store_row(const LinearArguments& arguments, size_t row, size_t chann
     std::memcpy(arguments.output.data + row * arguments.output.stride + channel, &value, sizeof value);
 }
 
+// The row where there is only one, added to 32 `sums`.
+template <int Bits, bool Halves, bool Offsets, int Lines>
+inline void multiply_single_row(const QuantisedRows& a, const PanelBlocks& panel, float* sums) {
+    constexpr int bits = Halves ? 8 : Bits;
+    constexpr bool one_block = Lines * 128 / bits == kActivationGroup;  // of activations; it may be half one of weights
+    constexpr size_t blocks_of_group = kActivationGroup * bits / (Lines * 128);
+    PanelBlocks::Cursor<true> blocks(panel);
+    RowStream at{panel.codes(0), panel.scales(0), a.codes, a.sums};
+    const float* scale = a.scales;
+    for (size_t left = a.blocks; left != 0; ++scale) {
+        const size_t count = std::min(blocks_of_group, left);
+        // Sums that are 16 times as large meet a scale that is a sixteenth: the same bits.
+        const float of_group = Halves && !Offsets ? *scale * 0x1p-4f : *scale;
+        multiply_row<Bits, Halves, Offsets, Lines>(at, count, panel.stride(), of_group, sums);
+        left -= count;
+        if constexpr (one_block) {
+            blocks.next();
+            at.codes = blocks.codes();
+            at.factors = blocks.scales();
+        }
+    }
+}
+
 // Rows `begin` to `end`, at most kMostTiles tiles.
 template <int Bits, bool Halves, bool Offsets, int Lines>
 inline void multiply_panel(const LinearArguments& arguments, size_t panel_index, size_t begin, size_t end,
@@ -67,7 +90,8 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
     const size_t blocks_of_group = kActivationGroup / a.block;
     const size_t first_tile = begin / kMatrixRows, tiles = (end + kMatrixRows - 1) / kMatrixRows - first_tile;
     std::memset(scratch.sums, 0, tiles * sizeof scratch.sums[0]);
-    for (size_t g = 0; g < a.groups; ++g) {
+    if (a.row_count == 1) multiply_single_row<Bits, Halves, Offsets, Lines>(a, panel, scratch.sums[0][0]);
+    for (size_t g = 0; a.row_count > 1 && g < a.groups; ++g) {
         const size_t block = g * blocks_of_group;
         MatrixGroup group{};
         group.codes = panel.codes(block);
@@ -79,17 +103,6 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
             group.scales = a.scales + g * a.row_count + row;
             group.code_sums = a.sums + block * a.row_count + row;
         };
-        if (a.row_count == 1) {
-            point_at(0);
-            [[maybe_unused]] float scale;
-            if constexpr (Halves && !Offsets) {
-                // Sums that are 16 times as large meet a scale that is a sixteenth: the same bits.
-                scale = *group.scales * 0x1p-4f;
-                group.scales = &scale;
-            }
-            multiply_row<Bits, Halves, Offsets, Lines>(group, panel.scales(block), scratch.sums[0][0]);
-            continue;
-        }
         float* factors = scratch.factors[0][0];
         for (size_t b = 0; b < group.blocks; ++b) {
             const uint16_t* scales = panel.scales(block + b);
