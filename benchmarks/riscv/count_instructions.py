@@ -203,13 +203,17 @@ class Case:
         return channels * features * bits / 8
 
 
-def cases_of(kernel: str, weights: str) -> list[Case]:
-    """Blocks of 16 (where the layout knows them), 32 and 128, those of 32 with offsets too; floats have none."""
+def cases_of(kernel: str, weights: str, isa: str) -> list[Case]:
+    """Blocks of 16 (where the layout knows them), 32 and 128, those of 32 with offsets too; floats have none. On IME1
+    also blocks of 64 for several rows: a turn of the inner loop is a block, so one less that of 32 is what 32 k take, a
+    block's end apart.
+    """
     kinds = [(16, False), (32, False), (32, True), (128, False)] if weights[0] == "w" else [(1, False)]
     if "panel32k32" in kernel and weights[0] == "w":
         kinds.remove((16, False))
-    shapes = [shape for shape in SHAPES if shape != "staged decode" or kernel.endswith("ime2")]
-    return [Case(kernel, weights, shape, *kind) for shape in shapes for kind in kinds]
+    shapes = [shape for shape in SHAPES if shape != "staged decode" or isa == "ime2"]
+    cases = [Case(kernel, weights, shape, *kind) for shape in shapes for kind in kinds]
+    return [*cases, Case(kernel, weights, "prefill", 64, False)] if isa == "ime1" else cases
 
 
 def count(toolchain: Toolchain, isas: set[str] | None = None) -> dict[str, dict[str, Any]]:
@@ -225,7 +229,7 @@ def count(toolchain: Toolchain, isas: set[str] | None = None) -> dict[str, dict[
         for isa, vlen in VLEN.items():
             if isas is not None and isa not in isas:
                 continue
-            cases = [case for name, of, weights in kernels if of == isa for case in cases_of(name, weights)]
+            cases = [case for name, of, weights in kernels if of == isa for case in cases_of(name, weights, isa)]
             if not cases:
                 continue
             reader, writer = os.pipe()

@@ -1,23 +1,18 @@
 // Several rows of activations × a panel of panel32k8 on IME1: prefill.
 //
 // A group of the panel (128 k) is spread once for up to 64 rows: codes to a byte each, signed where there are no
-// offsets; steps to registers as the sums want them. Tiles of 8 rows × 8 channels keep the fp32 totals of a group in
-// registers beside the integer sums; with blocks of a whole group there are no such totals, and tiles are 16 channels
-// wide. All operands are read with one load for 4 or 8 of them.
+// offsets; steps to registers as the sums want them; all in the order in which it is read. Tiles of 8 rows × 8 channels
+// keep the fp32 totals of a group in registers beside the integer sums; with blocks of a whole group there are no such
+// totals, and tiles are 16 channels wide. All operands are read with one load for 4 or 8 of them.
 #pragma once
 
-#include "kernels/generic/linear_int8_k8.hpp"
+#include "kernels/spacemit/ime1_stream.hpp"
 #include "kernels/spacemit/sums.hpp"
 #include "kernels/spacemit/words.hpp"
 
 namespace nybble::NYBBLE_ISA {
 
-inline constexpr size_t kMatrixRows = 8;      // of a tile: two operands A
-inline constexpr size_t kMatrixChannels = 4;  // of an operand B
-inline constexpr size_t kOperandBytes = 32;
 inline constexpr size_t kCachedTiles = 8;  // that are multiplied while a group is spread
-inline constexpr size_t kGroupLines = kActivationGroup / kLineDepth;
-inline constexpr size_t kMostBlocks = kActivationGroup / 16;
 
 // What a tile's vectors of 8 lanes are multiplied by. Lanes of sums are 2 rows × 4 channels, two registers an operand.
 struct RowFactors {
@@ -25,78 +20,42 @@ struct RowFactors {
 };
 
 struct MatrixScratch {
-    // Operands B of 4 channels as tiles take them: [tile of 8 or 16 channels][line][operand].
-    alignas(64) uint8_t codes[kActivationGroup * kPanelChannels + 512];  // and what is read ahead
-    // Each operand's 4, in each register of its sums: [tile of 8 channels][block][operand][4 times][4], or of 16.
-    alignas(64) float steps[kMostBlocks * kPanelChannels * 4];
-    alignas(64) float offsets[kMostBlocks * kPanelChannels * 4];
+    alignas(64) uint8_t stream[kPanelChannels * (kActivationGroup + kMostBlocks * 8 * sizeof(float)) + kReadAhead];
     alignas(64) RowFactors scales;
     alignas(64) RowFactors code_sums[kMostBlocks];
     // [tile of rows][tile of channels][operand A][operand B][row][channel]
     alignas(64) float sums[kCachedTiles][kMatrixRows * kPanelChannels];
 };
 
-// Where the step of (channel of the panel, block) begins: 4 channels, repeated 4 times.
-template <size_t TileChannels>
-inline size_t factor_place(size_t operand, size_t block, size_t blocks) {
-    constexpr size_t operands = TileChannels / kMatrixChannels;
-    return ((operand / operands * blocks + block) * operands + operand % operands) * 16;
-}
-
-inline void store_four_times(float* to, const float* four) {
-    for (size_t i = 0; i < 4; ++i) std::memcpy(to + 4 * i, four, 4 * sizeof(float));
-}
-
-template <int Bits, bool Offsets, size_t TileChannels>
-inline void spread_group(const PanelBlocks& panel, size_t block, size_t first, size_t blocks, MatrixScratch& to) {
-    constexpr size_t parts = 8 / Bits, pair_bytes = 2 * kOperandBytes, pairs = TileChannels / 8;
-    const size_t lines = block / kLineDepth;
-    for (size_t b = 0; b < blocks; ++b) {
-        const uint8_t* packed = panel.codes(first + b);
-        for (size_t line = b * lines; line < (b + 1) * lines; line += parts, packed += kLineBytes) {
-            for (size_t pair = 0; pair < kPanelChannels / 8; ++pair) {
-                const Codes codes = load_code_group(packed + pair * pair_bytes);
-                uint8_t* at = to.codes + ((pair / pairs * kGroupLines + line) * pairs + pair % pairs) * pair_bytes;
-                for (size_t part = 0; part < parts; ++part) {
-                    Codes spread = part_of<Bits>(codes, static_cast<int>(part));
-                    if constexpr (!Offsets) spread.v = spread.v - static_cast<uint8_t>(1 << (Bits - 1));
-                    store_code_group(at + part * pairs * pair_bytes, spread);
-                }
-            }
-        }
-        const uint16_t* scales = panel.scales(first + b);
-        alignas(64) float values[kPanelChannels];
-        const auto spread_factors = [&](const uint16_t* halves, float* factors) {
-            for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount) {
-                store(values + lane, load_half(halves + lane));
-            }
-            for (size_t operand = 0; operand < kPanelChannels / kMatrixChannels; ++operand) {
-                store_four_times(factors + factor_place<TileChannels>(operand, b, blocks),
-                                 values + operand * kMatrixChannels);
-            }
-        };
-        spread_factors(scales, to.steps);
-        if constexpr (Offsets) spread_factors(scales + kPanelChannels, to.offsets);
-    }
-}
-
 // What belongs to rows row..row+8 of [of group or block][row]; 0 for those that do not exist.
 inline void spread_rows(const float* values, size_t row, size_t row_count, RowFactors& to) {
-    for (size_t r = 0; r < kMatrixRows; ++r) {
-        const float value = row + r < row_count ? values[row + r] : 0.0f;
-        for (float& lane : to.of[r]) lane = value;
-    }
+    __asm__ volatile(
+        "vsetvli t0, zero, e32, m1, ta, ma\n\t"
+        "vmv.v.i v8, 0\n\t"
+        "vid.v v0\n\t"
+        "vsrl.vi v0, v0, 2\n\t"
+        "vadd.vi v1, v0, 2\n\t"
+        "vadd.vi v2, v0, 4\n\t"
+        "vadd.vi v3, v0, 6\n\t"
+        "vsetvli t0, %[rows], e32, m1, tu, ma\n\t"
+        "vle32.v v8, (%[values])\n\t"
+        "vsetvli t0, zero, e32, m1, ta, ma\n\t"
+        "vrgather.vv v12, v8, v0\n\t"
+        "vrgather.vv v13, v8, v1\n\t"
+        "vrgather.vv v14, v8, v2\n\t"
+        "vrgather.vv v15, v8, v3\n\t"
+        "vs4r.v v12, (%[to])"
+        :
+        : [values] "r"(values + row), [rows] "r"(std::min(kMatrixRows, row_count - row)), [to] "r"(&to)
+        : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
 }
 
 struct TileGroup {
     const int8_t* activations;
-    const uint8_t* codes;
-    const float* steps;
-    const float* offsets;  // null: none
+    const int8_t* end;      // of the tile's activations
+    const uint8_t* stream;  // of the tile's channels
     const RowFactors* code_sums;
     const RowFactors* scales;
-    size_t blocks;
-    size_t runs;  // of 32 k in a block
     float* sums;
 };
 
@@ -110,27 +69,47 @@ inline constexpr int kSigns = Offsets ? spacemit::kSignedUnsigned : spacemit::kS
     NYBBLE_VMADOT("%[signs]", 20, a1, b0) \
     NYBBLE_VMADOT("%[signs]", 22, a1, b1)
 
-// A block's end: v24..v31 = fma(sums, steps, v24..v31), fma(offsets, Σ codes, v24..v31).
-#define NYBBLE_8X8_BLOCK_END                   \
-    "vl4re32.v v12, (%[steps])\n\t"            \
-    "addi %[steps], %[steps], 128\n\t"         \
-    "vsetvli t0, zero, e32, m8, ta, ma\n\t"    \
-    "vfsub.vf v16, v16, %[as_floats]\n\t"      \
-    "vsetvli t0, zero, e32, m4, ta, ma\n\t"    \
-    "vfmacc.vv v24, v16, v12\n\t"              \
-    "vfmacc.vv v28, v20, v12\n\t"              \
-    "addi %[blocks], %[blocks], -1\n\t"        \
-    "beqz %[offsets], 3f\n\t"                  \
-    "vl4re32.v v12, (%[offsets])\n\t"          \
-    "vl4re32.v v16, (%[code_sums])\n\t"        \
-    "addi %[offsets], %[offsets], 128\n\t"     \
-    "addi %[code_sums], %[code_sums], 128\n\t" \
-    "vsetvli t0, zero, e32, m2, ta, ma\n\t"    \
-    "vfmacc.vv v24, v16, v12\n\t"              \
-    "vfmacc.vv v26, v16, v14\n\t"              \
-    "vfmacc.vv v28, v18, v12\n\t"              \
-    "vfmacc.vv v30, v18, v14\n"                \
-    "3:\n\t"
+// The next 4 registers of the stream.
+#define NYBBLE_STREAM(to)                \
+    "addi %[stream], %[stream], 128\n\t" \
+    "vl4re8.v v" #to ", (%[stream])\n\t"
+
+#define NYBBLE_NEXT_ACTIVATIONS_OF_16              \
+    "addi %[activations], %[activations], 128\n\t" \
+    "vl4re8.v v0, (%[activations])\n\t"
+#define NYBBLE_NEXT_ACTIVATIONS_OF_32              \
+    "addi %[activations], %[activations], 256\n\t" \
+    "vl8re8.v v0, (%[activations])\n\t"
+
+// A block's end: v24..v31 = fma(sums, steps, v24..v31). Halves take turns, so that one is begun anew beside the other's
+// floats; loads of the next block's operands stand before.
+#define NYBBLE_ADD_SCALED(steps)          \
+    "vfsub.vf v16, v16, %[as_floats]\n\t" \
+    "vfsub.vf v20, v20, %[as_floats]\n\t" \
+    "vfmacc.vv v24, v16, v" #steps "\n\t"
+#define NYBBLE_BEGIN_ANEW(steps)   \
+    "vmv.v.x v16, %[begin]\n\t"    \
+    "vfmacc.vv v28, v20, v" #steps \
+    "\n\t"                         \
+    "vmv.v.x v20, %[begin]\n\t"
+
+// And fma(offsets, Σ codes, v24..v31): offsets are 4 registers, `first` to `third` and the one behind.
+#define NYBBLE_BEGIN_ANEW_WITH_OFFSETS(steps, first, third) \
+    "vfmacc.vv v28, v20, v" #steps                          \
+    "\n\t"                                                  \
+    "vl4re32.v v16, (%[code_sums])\n\t"                     \
+    "addi %[code_sums], %[code_sums], 128\n\t"              \
+    "vsetvli t0, zero, e32, m2, ta, ma\n\t"                 \
+    "vfmacc.vv v24, v16, v" #first                          \
+    "\n\t"                                                  \
+    "vfmacc.vv v26, v16, v" #third                          \
+    "\n\t"                                                  \
+    "vfmacc.vv v28, v18, v" #first                          \
+    "\n\t"                                                  \
+    "vfmacc.vv v30, v18, v" #third                          \
+    "\n\t"                                                  \
+    "vsetvli t0, zero, e32, m8, ta, ma\n\t"                 \
+    "vmv.v.x v16, %[begin]\n\t"
 
 // The group's end: sums = fma(v24..v31, scales, sums).
 #define NYBBLE_8X8_GROUP_END                \
@@ -143,71 +122,77 @@ inline constexpr int kSigns = Offsets ? spacemit::kSignedUnsigned : spacemit::kS
     "vfmacc.vv v22, v10, v30\n\t"           \
     "vs8r.v v16, (%[sums])"
 
-// 8 rows × 8 channels × a group; `block` multiplies one block. Integer sums are v16-v23, totals v24-v31.
-#define NYBBLE_MULTIPLY_8X8(block)                                                                            \
-    __asm__ volatile(                                                                                         \
-        "vsetvli t0, zero, e32, m8, ta, ma\n\t"                                                               \
-        "vmv.v.i v24, 0\n\t"                                                                                  \
-        "vl4re8.v v0, (%[activations])\n\t"                                                                   \
-        "vl4re8.v v8, (%[codes])\n"                                                                           \
-        "1:\n\t"                                                                                              \
-        "vsetvli t0, zero, e32, m8, ta, ma\n\t"                                                               \
-        "vmv.v.x v16, %[begin]\n\t" block NYBBLE_8X8_BLOCK_END "bnez %[blocks], 1b\n\t" NYBBLE_8X8_GROUP_END  \
-        : [activations] "+r"(activations), [codes] "+r"(codes), [steps] "+r"(steps), [offsets] "+r"(offsets), \
-          [code_sums] "+r"(code_sums), [blocks] "+r"(blocks)                                                  \
-        : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),              \
-          [scales] "r"(group.scales), [sums] "r"(group.sums), [runs] "r"(group.runs)                          \
-        : "t0", "t1", "memory", NYBBLE_VECTOR_CLOBBERS)
+// 8 rows × 8 channels × a group. Integer sums are v16-v23, totals v24-v31; operands A begin at v0, B at v8.
+#define NYBBLE_MULTIPLY_8X8(first_operands, block)                                                            \
+    __asm__ volatile(first_operands                                                                           \
+                     "vsetvli t0, zero, e32, m8, ta, ma\n\t"                                                  \
+                     "vmv.v.i v24, 0\n\t"                                                                     \
+                     "vmv.v.x v16, %[begin]\n"                                                                \
+                     "1:\n\t"                                                                                 \
+                     "vsetvli t0, zero, e8, m1, ta, ma\n\t" block                                             \
+                     "bne %[activations], %[end], 1b\n\t" NYBBLE_8X8_GROUP_END                                \
+                     : [activations] "+r"(activations), [stream] "+r"(stream), [code_sums] "+r"(code_sums)    \
+                     : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats), \
+                       [scales] "r"(group.scales), [sums] "r"(group.sums), [end] "r"(group.end)               \
+                     : "t0", "memory", NYBBLE_VECTOR_CLOBBERS)
 
-#define NYBBLE_8X8_BLOCK_OF_16 \
-    "vsetvli t0, zero, e8, m1, ta, ma\n\t"           \
-    NYBBLE_8X8(0, 1, 8, 9)                           \
-    NYBBLE_8X8(2, 3, 10, 11)                         \
-    "addi %[activations], %[activations], 128\n\t"   \
-    "vl4re8.v v0, (%[activations])\n\t"              \
-    "addi %[codes], %[codes], 128\n\t"               \
-    "vl4re8.v v8, (%[codes])\n\t"
+#define NYBBLE_OPERANDS_OF_16           \
+    "vl4re8.v v0, (%[activations])\n\t" \
+    "vl4re8.v v8, (%[stream])\n\t"
+#define NYBBLE_OPERANDS_OF_32           \
+    "vl8re8.v v0, (%[activations])\n\t" \
+    "vl4re8.v v8, (%[stream])\n\t" NYBBLE_STREAM(12)
 
-// Operands are read half a run (16 k) ahead: while v0-v3 and v8-v11 are multiplied, v4-v7 and v12-v15 are filled.
-#define NYBBLE_8X8_BLOCK_OF_32 \
-    "mv t1, %[runs]\n\t"                             \
-    "vsetvli t0, zero, e8, m1, ta, ma\n"             \
-    "2:\n\t"                                         \
-    "addi %[activations], %[activations], 128\n\t"   \
-    "vl4re8.v v4, (%[activations])\n\t"              \
-    "addi %[codes], %[codes], 128\n\t"               \
-    "vl4re8.v v12, (%[codes])\n\t"                   \
-    NYBBLE_8X8(0, 1, 8, 9)                           \
-    NYBBLE_8X8(2, 3, 10, 11)                         \
-    "addi %[activations], %[activations], 128\n\t"   \
-    "vl4re8.v v0, (%[activations])\n\t"              \
-    "addi %[codes], %[codes], 128\n\t"               \
-    "vl4re8.v v8, (%[codes])\n\t"                    \
-    "addi t1, t1, -1\n\t"                            \
-    NYBBLE_8X8(4, 5, 12, 13)                         \
-    NYBBLE_8X8(6, 7, 14, 15)                         \
-    "bnez t1, 2b\n\t"
+#define NYBBLE_LINES_OF_16(b0, b1, b2, b3) NYBBLE_8X8(0, 1, b0, b1) NYBBLE_8X8(2, 3, b2, b3)
 
-template <bool Offsets, bool BlocksOf16>
+// Steps come to v12-v15 while 16 k are multiplied.
+#define NYBBLE_8X8_BLOCK_OF_16(then) \
+    NYBBLE_STREAM(12)                \
+    NYBBLE_LINES_OF_16(8, 9, 10, 11) \
+    then
+#define NYBBLE_8X8_END_OF_16                                                                                     \
+    "vsetvli t0, zero, e32, m4, ta, ma\n\t" NYBBLE_NEXT_ACTIVATIONS_OF_16 NYBBLE_STREAM(8) NYBBLE_ADD_SCALED(12) \
+        NYBBLE_BEGIN_ANEW(12)
+#define NYBBLE_8X8_END_OF_16_WITH_OFFSETS                                                                   \
+    "vsetvli t0, zero, e32, m4, ta, ma\n\t" NYBBLE_STREAM(4) NYBBLE_NEXT_ACTIVATIONS_OF_16 NYBBLE_STREAM(8) \
+        NYBBLE_ADD_SCALED(12) NYBBLE_BEGIN_ANEW_WITH_OFFSETS(12, 4, 6)
+
+// 32 k; what follows in the stream comes to v8-v11 while the second half is multiplied.
+#define NYBBLE_8X8_RUN               \
+    NYBBLE_LINES_OF_16(8, 9, 10, 11) \
+    NYBBLE_STREAM(8)                 \
+    NYBBLE_8X8(4, 5, 12, 13) NYBBLE_8X8(6, 7, 14, 15)
+#define NYBBLE_8X8_NEXT_RUN \
+    NYBBLE_STREAM(12)       \
+    NYBBLE_NEXT_ACTIVATIONS_OF_32
+#define NYBBLE_8X8_END_OF_RUNS                                                                                      \
+    "vsetvli t0, zero, e32, m4, ta, ma\n\t" NYBBLE_NEXT_ACTIVATIONS_OF_32 NYBBLE_ADD_SCALED(8) NYBBLE_BEGIN_ANEW(8) \
+        NYBBLE_STREAM(8) NYBBLE_STREAM(12)
+#define NYBBLE_8X8_END_OF_RUNS_WITH_OFFSETS                                                                      \
+    "vsetvli t0, zero, e32, m4, ta, ma\n\t" NYBBLE_STREAM(12) NYBBLE_NEXT_ACTIVATIONS_OF_32 NYBBLE_ADD_SCALED(8) \
+        NYBBLE_BEGIN_ANEW_WITH_OFFSETS(8, 12, 14) NYBBLE_STREAM(8) NYBBLE_STREAM(12)
+
+template <bool Offsets, size_t Block>
 inline void multiply_8x8(const TileGroup& group) {
     const int8_t* activations = group.activations;
-    const uint8_t* codes = group.codes;
-    const float *steps = group.steps, *offsets = group.offsets;
+    const uint8_t* stream = group.stream;
     const RowFactors* code_sums = group.code_sums;
-    size_t blocks = group.blocks;
-    if constexpr (BlocksOf16) {
-        NYBBLE_MULTIPLY_8X8(NYBBLE_8X8_BLOCK_OF_16);
+    if constexpr (Block == 16 && Offsets) {
+        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_16, NYBBLE_8X8_BLOCK_OF_16(NYBBLE_8X8_END_OF_16_WITH_OFFSETS));
+    } else if constexpr (Block == 16) {
+        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_16, NYBBLE_8X8_BLOCK_OF_16(NYBBLE_8X8_END_OF_16));
+    } else if constexpr (Block == 32 && Offsets) {
+        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_32, NYBBLE_8X8_RUN NYBBLE_8X8_END_OF_RUNS_WITH_OFFSETS);
+    } else if constexpr (Block == 32) {
+        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_32, NYBBLE_8X8_RUN NYBBLE_8X8_END_OF_RUNS);
+    } else if constexpr (Offsets) {
+        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_32,
+                            NYBBLE_8X8_RUN NYBBLE_8X8_NEXT_RUN NYBBLE_8X8_RUN NYBBLE_8X8_END_OF_RUNS_WITH_OFFSETS);
     } else {
-        NYBBLE_MULTIPLY_8X8(NYBBLE_8X8_BLOCK_OF_32);
+        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_32,
+                            NYBBLE_8X8_RUN NYBBLE_8X8_NEXT_RUN NYBBLE_8X8_RUN NYBBLE_8X8_END_OF_RUNS);
     }
 }
-
-#undef NYBBLE_MULTIPLY_8X8
-#undef NYBBLE_8X8_BLOCK_OF_16
-#undef NYBBLE_8X8_BLOCK_OF_32
-#undef NYBBLE_8X8
-#undef NYBBLE_8X8_BLOCK_END
-#undef NYBBLE_8X8_GROUP_END
 
 // Two operands A × four operands B.
 #define NYBBLE_8X16(a0, a1, b0, b1, b2, b3) \
@@ -225,33 +210,31 @@ inline void multiply_8x8(const TileGroup& group) {
 template <bool Offsets>
 inline void multiply_8x16(const TileGroup& group) {
     const int8_t* activations = group.activations;
-    const uint8_t* codes = group.codes;
+    const uint8_t* stream = group.stream;
     __asm__ volatile(
         "vsetvli t0, zero, e32, m8, ta, ma\n\t"
         "vl8re8.v v0, (%[activations])\n\t"
-        "vl4re8.v v8, (%[codes])\n\t"
+        "vl4re8.v v8, (%[stream])\n\t"
         "vmv.v.x v16, %[begin]\n\t"
         "vmv.v.x v24, %[begin]\n\t"
-        "addi t1, %[codes], 2047\n\t"
-        "addi t1, t1, 1\n\t"
         "vsetvli t0, zero, e8, m1, ta, ma\n"
         "1:\n\t"
-        "addi %[codes], %[codes], 128\n\t"
-        "vl4re8.v v12, (%[codes])\n\t"
+        "addi %[stream], %[stream], 128\n\t"
+        "vl4re8.v v12, (%[stream])\n\t"
         NYBBLE_8X16(0, 1, 8, 9, 10, 11)
-        "addi %[codes], %[codes], 128\n\t"
-        "vl4re8.v v8, (%[codes])\n\t"
+        "addi %[stream], %[stream], 128\n\t"
+        "vl4re8.v v8, (%[stream])\n\t"
         NYBBLE_8X16(2, 3, 12, 13, 14, 15)
-        "addi %[codes], %[codes], 128\n\t"
-        "vl4re8.v v12, (%[codes])\n\t"
+        "addi %[stream], %[stream], 128\n\t"
+        "vl4re8.v v12, (%[stream])\n\t"
         NYBBLE_8X16(4, 5, 8, 9, 10, 11)
-        "addi %[codes], %[codes], 128\n\t"
-        "vl4re8.v v8, (%[codes])\n\t"
+        "addi %[stream], %[stream], 128\n\t"
+        "vl4re8.v v8, (%[stream])\n\t"
         "addi %[activations], %[activations], 256\n\t"
         NYBBLE_8X16(6, 7, 12, 13, 14, 15)
         "vl8re8.v v0, (%[activations])\n\t"
-        "bne %[codes], t1, 1b\n\t"
-        "vl8re32.v v8, (%[steps])\n\t"
+        "bne %[activations], %[end], 1b\n\t"
+        "vl8re32.v v8, (%[stream])\n\t"
         "vsetvli t0, zero, e32, m8, ta, ma\n\t"
         "vmv.v.i v0, 0\n\t"
         "vfsub.vf v16, v16, %[as_floats]\n\t"
@@ -259,8 +242,9 @@ inline void multiply_8x16(const TileGroup& group) {
         "vfmadd.vv v16, v8, v0\n\t"
         "vfmadd.vv v24, v8, v0\n\t"
         "vsetvli t0, zero, e32, m2, ta, ma\n\t"
-        "beqz %[offsets], 3f\n\t"
-        "vl8re32.v v0, (%[offsets])\n\t"
+        "beqz %[code_sums], 3f\n\t"
+        "addi %[stream], %[stream], 256\n\t"
+        "vl8re32.v v0, (%[stream])\n\t"
         "vl4re32.v v8, (%[code_sums])\n\t"
         "vfmacc.vv v16, v8, v0\n\t"
         "vfmacc.vv v18, v8, v2\n\t"
@@ -285,13 +269,32 @@ inline void multiply_8x16(const TileGroup& group) {
         "vfmacc.vv v20, v10, v28\n\t"
         "vfmacc.vv v22, v10, v30\n\t"
         "vs8r.v v16, (t1)"
-        : [activations] "+r"(activations), [codes] "+r"(codes)
-        : [steps] "r"(group.steps), [offsets] "r"(group.offsets), [code_sums] "r"(group.code_sums),
+        : [activations] "+r"(activations), [stream] "+r"(stream)
+        : [code_sums] "r"(Offsets ? group.code_sums : nullptr), [end] "r"(group.end),
           [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),
           [scales] "r"(group.scales), [sums] "r"(group.sums)
         : "t0", "t1", "memory", NYBBLE_VECTOR_CLOBBERS);
 }
 
+#undef NYBBLE_8X8
+#undef NYBBLE_STREAM
+#undef NYBBLE_NEXT_ACTIVATIONS_OF_16
+#undef NYBBLE_NEXT_ACTIVATIONS_OF_32
+#undef NYBBLE_ADD_SCALED
+#undef NYBBLE_BEGIN_ANEW
+#undef NYBBLE_BEGIN_ANEW_WITH_OFFSETS
+#undef NYBBLE_8X8_GROUP_END
+#undef NYBBLE_MULTIPLY_8X8
+#undef NYBBLE_OPERANDS_OF_16
+#undef NYBBLE_OPERANDS_OF_32
+#undef NYBBLE_LINES_OF_16
+#undef NYBBLE_8X8_BLOCK_OF_16
+#undef NYBBLE_8X8_END_OF_16
+#undef NYBBLE_8X8_END_OF_16_WITH_OFFSETS
+#undef NYBBLE_8X8_RUN
+#undef NYBBLE_8X8_NEXT_RUN
+#undef NYBBLE_8X8_END_OF_RUNS
+#undef NYBBLE_8X8_END_OF_RUNS_WITH_OFFSETS
 #undef NYBBLE_8X16
 
 // Rows first..end, at most kCachedTiles tiles; the first is the first of a tile. Those from `begin` on are stored.
@@ -305,7 +308,8 @@ inline void multiply_tiles(const LinearArguments& arguments, size_t panel_index,
     std::memset(scratch.sums, 0, tiles * sizeof scratch.sums[0]);
     for (size_t g = 0; g < a.groups; ++g) {
         const size_t first_block = g * blocks_of_group, blocks = std::min(blocks_of_group, a.blocks - first_block);
-        spread_group<Bits, Offsets, TileChannels>(panel, a.block, first_block, blocks, scratch);
+        const Stream<Offsets, TileChannels> stream{a.block, blocks};
+        spread_group<Bits>(panel, stream, first_block, scratch.stream);
         for (size_t tile = 0; tile < tiles; ++tile) {
             const size_t row = first + tile * kMatrixRows;
             spread_rows(a.scales + g * a.row_count, row, a.row_count, scratch.scales);
@@ -314,20 +318,21 @@ inline void multiply_tiles(const LinearArguments& arguments, size_t panel_index,
                     spread_rows(a.sums + (first_block + b) * a.row_count, row, a.row_count, scratch.code_sums[b]);
                 }
             }
-            TileGroup group{a.tile_of(g, row), scratch.codes,   scratch.steps, Offsets ? scratch.offsets : nullptr,
-                            scratch.code_sums, &scratch.scales, blocks,        a.block / 32,
-                            scratch.sums[tile]};
+            const int8_t* activations = a.tile_of(g, row);
+            TileGroup group{activations,     activations + blocks * a.block * kMatrixRows,
+                            scratch.stream,  scratch.code_sums,
+                            &scratch.scales, scratch.sums[tile]};
             for (size_t channel = 0; channel < kPanelChannels; channel += TileChannels) {
                 if constexpr (TileChannels == 16) {
                     multiply_8x16<Offsets>(group);
-                } else if (a.block == 16) {
-                    multiply_8x8<Offsets, true>(group);
                 } else {
-                    multiply_8x8<Offsets, false>(group);
+                    switch (a.block) {
+                        case 16: multiply_8x8<Offsets, 16>(group); break;
+                        case 32: multiply_8x8<Offsets, 32>(group); break;
+                        default: multiply_8x8<Offsets, 64>(group);
+                    }
                 }
-                group.codes += TileChannels * kActivationGroup;
-                group.steps += blocks * TileChannels * 4;
-                if constexpr (Offsets) group.offsets += blocks * TileChannels * 4;
+                group.stream += stream.tile_bytes();
                 group.sums += tile_floats;
             }
         }

@@ -14,8 +14,7 @@ namespace {
 template <int Bits, bool Offsets>
 void multiply(const LinearArguments& arguments, size_t panel, size_t begin, size_t end, uint8_t* scratch) {
     if (end - begin == 1) {
-        const bool may_halve = arguments.quantised.block == kActivationGroup;
-        (may_halve ? multiply_row<Bits, Offsets, true> : multiply_row<Bits, Offsets, false>)(arguments, panel, begin);
+        multiply_row<Bits, Offsets>(arguments, panel, begin);
     } else {
         multiply_matrix<Bits, Offsets>(arguments, panel, begin, end, *reinterpret_cast<MatrixScratch*>(scratch));
     }
