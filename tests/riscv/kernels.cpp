@@ -149,7 +149,7 @@ PackedMatrix packed_as(Layout layout, const PackedMatrix& weights, uint8_t* memo
 
 // Matrix instructions that kernels are to execute for a panel, in tiles of 8 rows that begin at multiples of 8. IME1:
 // 4 × 4 × 8 each, single rows in operands of 4. IME2: 8 × 8 × 16, or × 32 for each of two halves of activations; 8 more
-// sort the sums of a tile; a row is multiplied without tiles where it is the only one.
+// sort the sums of a tile. Where there is only one row, both halves are in one operand, and 4 more join a block's sums.
 long expected_matrix_instructions = 0;
 void expect_matrix_instructions(Isa isa, const LinearArguments& arguments, size_t begin, size_t end) {
     const PackedMatrix& weights = *arguments.weights;
@@ -158,7 +158,10 @@ void expect_matrix_instructions(Isa isa, const LinearArguments& arguments, size_
     const size_t k = (weights.k() + block - 1) / block * block;
     size_t count = 0;
     if (isa == Isa::ime1) count = k / 8 * (kPanelChannels / 4) * (end - begin == 1 ? 1 : 2 * tiles);
-    if (isa == Isa::ime2) count = k / 4 * tiles + (arguments.quantised.row_count == 1 ? 0 : 8 * tiles);
+    if (isa == Isa::ime2) {
+        const bool is_single = arguments.quantised.row_count == 1, split = traits_of(weights.format().layout).split;
+        count = is_single && split ? k / 8 + 4 * (k / block) : k / 4 * tiles + (is_single ? 0 : 8 * tiles);
+    }
     expected_matrix_instructions += static_cast<long>(count);
 }
 

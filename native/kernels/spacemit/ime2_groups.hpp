@@ -14,6 +14,7 @@
 //   v24-v27  a line of codes
 //   v28 v29  activations, for 4-bit codes low and high halves; then factors of rows
 //   v30 v31  lane numbers
+// Of a single row: v0 its totals, v4 v5 its masks, v16-v23 its sums on their way to one register.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +54,20 @@ struct LaneNumbers {
     alignas(64) uint32_t of_channels[4][kRegisterFloats];
 };
 
+// What makes operands of a single row of its halves: which bits of what follows the row's features stay, and which
+// are flipped then.
+struct RowMasks {
+    alignas(128) uint8_t kept[128];
+    alignas(128) uint8_t flipped[128];
+};
+
+inline constexpr RowMasks kRowMasks = [] {
+    RowMasks masks{};
+    for (int i = 0; i < 32; ++i) masks.kept[i] = 0xff;
+    for (int i = 0; i < 16; ++i) masks.flipped[i] = masks.flipped[32 + i] = 0x88;
+    return masks;
+}();
+
 inline constexpr LaneNumbers kLanes = [] {
     LaneNumbers lanes{};
     for (uint32_t lane = 0; lane < kRegisterFloats; ++lane) {
@@ -81,11 +96,6 @@ inline constexpr LaneNumbers kLanes = [] {
     "addi %[activations], %[activations], 256\n\t"
 #define NYBBLE_ROW_8                                  \
     "vl1re8.v v28, (%[activations])\n\t"              \
-    "addi %[activations], %[activations], 16\n\t"
-#define NYBBLE_ROW_4                                  \
-    "vl1re8.v v28, (%[activations])\n\t"              \
-    "addi %[activations], %[activations], 16\n\t"     \
-    "vl1re8.v v29, (%[activations])\n\t"              \
     "addi %[activations], %[activations], 16\n\t"
 
 // v8-v15 = the sums of a block, with LMUL 8 at the end.
@@ -131,8 +141,25 @@ inline constexpr LaneNumbers kLanes = [] {
     NYBBLE_ROW_8                                      \
     NYBBLE_MATRICES(word, 8, 10, 12, 14, 28)          \
     ".endr\n\t"                                       \
-    "add %[codes], %[codes], %[gap]\n\t"              \
-    "vsetvli t0, zero, e32, m8, ta, ma\n\t"
+    "add %[codes], %[codes], %[gap]\n\t"
+
+// Of a single row. The first two rows of an operand are its low and its high halves, as they lie; the low ones become
+// low − 8, which is as signed as the high ones are, and the third row is made of −8s. So the sums of three rows come at
+// once: Σ (16 · high + low) · code = 16 · the second + the first − the third.
+#define NYBBLE_SUMS_OF_ROW_4(word)                    \
+    "vsetvli t0, zero, e32, m8, ta, ma\n\t"           \
+    "vmv.v.i v8, 0\n\t"                               \
+    "vsetvli t0, zero, e8, m1, ta, ma\n\t"            \
+    ".rept %[lines]\n\t"                              \
+    "vl4re8.v v24, (%[codes])\n\t"                    \
+    "addi %[codes], %[codes], 512\n\t"                \
+    "vl1re8.v v28, (%[activations])\n\t"              \
+    "addi %[activations], %[activations], 32\n\t"     \
+    "vand.vv v28, v28, v4\n\t"                        \
+    "vxor.vv v28, v28, v5\n\t"                        \
+    NYBBLE_MATRICES(word, 8, 10, 12, 14, 28)          \
+    ".endr\n\t"                                       \
+    "add %[codes], %[codes], %[gap]\n\t"
 
 // v28, v29 = what each of eight rows has in v24, for the lanes of rows 0-3 and 4-7.
 #define NYBBLE_REPEAT_ROWS                            \
@@ -260,9 +287,25 @@ inline void sort_by_rows(float* sums) {
     "flw ft0, (%[code_sums])\n\t"                     \
     "addi %[code_sums], %[code_sums], 4\n\t"
 
-// The sums of a row are the first 8 lanes of v8, v10, v12 and v14; they become one register.
-#define NYBBLE_MULTIPLY_ROW(sums, load_offsets, add_offsets)                                                        \
+// The sums of a row are the first 8 lanes of v8, v10, v12 and v14; they become one register of floats.
+#define NYBBLE_JOIN_ROW                               \
+    "vslideup.vi v8, v10, 8\n\t"                      \
+    "vslideup.vi v8, v12, 16\n\t"                     \
+    "vslideup.vi v8, v14, 24\n\t"                     \
+    "vfsub.vf v8, v8, %[sums_as_floats]\n\t"
+// So do those of three rows, which are the first 24.
+#define NYBBLE_JOIN_ROWS                              \
+    NYBBLE_VPACK_256(16, 8, 10)                       \
+    NYBBLE_VPACK_256(18, 12, 14)                      \
+    NYBBLE_VPACK_512(20, 16, 18)                      \
+    NYBBLE_VPACK_512(22, 17, 19)                      \
+    "vmacc.vx v20, %[sixteen], v21\n\t"               \
+    "vsub.vv v20, v20, v22\n\t"                       \
+    "vfcvt.f.x.v v8, v20\n\t"
+
+#define NYBBLE_MULTIPLY_ROW(begin, sums, join, load_offsets, add_offsets)                                           \
     __asm__ volatile(                                                                                               \
+        begin                                                                                                       \
         "vsetvli t0, zero, e32, m1, ta, ma\n\t"                                                                     \
         "vmv.v.i v0, 0\n"                                                                                           \
         "1:\n\t"                                                                                                    \
@@ -273,10 +316,7 @@ inline void sort_by_rows(float* sums) {
         "vfwcvt.f.f.v v25, v24\n\t"                                                                                 \
         load_offsets                                                                                                \
         "vsetvli t0, zero, e32, m1, ta, ma\n\t"                                                                     \
-        "vslideup.vi v8, v10, 8\n\t"                                                                                \
-        "vslideup.vi v8, v12, 16\n\t"                                                                               \
-        "vslideup.vi v8, v14, 24\n\t"                                                                               \
-        "vfsub.vf v8, v8, %[sums_as_floats]\n\t"                                                                    \
+        join                                                                                                        \
         "vfmacc.vv v0, v8, v25\n\t"                                                                                 \
         add_offsets                                                                                                 \
         "addi %[blocks], %[blocks], -1\n\t"                                                                         \
@@ -287,7 +327,8 @@ inline void sort_by_rows(float* sums) {
         : [codes] "+r"(at.codes), [activations] "+r"(at.activations), [factors] "+r"(at.factors),                   \
           [offsets] "+r"(offsets), [code_sums] "+r"(at.code_sums), [blocks] "+r"(blocks)                            \
         : [lines] "i"(Lines), [gap] "r"(gap), [scale] "f"(scale), [block_stride] "r"(block_stride), [to] "r"(to),   \
-          [sixteen] "r"(16), [sums_begin] "r"(kSumsBegin), [sums_as_floats] "f"(kSumsAsFloats)                      \
+          [sixteen] "r"(16), [sums_begin] "r"(kSumsBegin), [sums_as_floats] "f"(kSumsAsFloats),                     \
+          [masks] "r"(&kRowMasks)                                                                                   \
         : "t0", "ft0", "memory", NYBBLE_VECTOR_CLOBBERS)
 
 // `blocks` of a group of one row, times the group's scale added to the 32 floats of `to`. Codes that are `Halves` of
@@ -297,22 +338,24 @@ inline void multiply_row(RowStream& at, size_t blocks, size_t block_stride, floa
     const uint16_t* offsets = at.factors + kRegisterFloats;
     const size_t gap = block_stride - Lines * kLineBytes / (Halves ? 2 : 1);
     if constexpr (Halves && Offsets) {
-        NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_OF_HALVES("vand.vi v24, v24, 15\n\t", "vsrl.vi v26, v24, 4\n\t",
-                                                  NYBBLE_VMADOT_SU_8),
-                            NYBBLE_LOAD_ROW_OFFSETS, "vfmacc.vf v0, ft0, v27\n\t");
+        NYBBLE_MULTIPLY_ROW(, NYBBLE_SUMS_OF_HALVES("vand.vi v24, v24, 15\n\t", "vsrl.vi v26, v24, 4\n\t",
+                                                    NYBBLE_VMADOT_SU_8),
+                            NYBBLE_JOIN_ROW, NYBBLE_LOAD_ROW_OFFSETS, "vfmacc.vf v0, ft0, v27\n\t");
     } else if constexpr (Halves) {
-        NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_OF_HALVES("vsll.vi v24, v24, 4\n\t", "vand.vi v26, v24, -16\n\t",
-                                                  NYBBLE_VMADOT_SS_8), , );
+        NYBBLE_MULTIPLY_ROW(, NYBBLE_SUMS_OF_HALVES("vsll.vi v24, v24, 4\n\t", "vand.vi v26, v24, -16\n\t",
+                                                    NYBBLE_VMADOT_SS_8),
+                            NYBBLE_JOIN_ROW, , );
     } else if constexpr (Bits == 4 && Offsets) {
-        NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_4(NYBBLE_ROW_4, NYBBLE_VMADOT_UU_4, NYBBLE_VMADOT_SU_4),
+        NYBBLE_MULTIPLY_ROW("vl2re8.v v4, (%[masks])\n\t", NYBBLE_SUMS_OF_ROW_4(NYBBLE_VMADOT_SU_4), NYBBLE_JOIN_ROWS,
                             NYBBLE_LOAD_ROW_OFFSETS, "vfmacc.vf v0, ft0, v27\n\t");
     } else if constexpr (Bits == 4) {
-        NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_4(NYBBLE_ROW_4, NYBBLE_VMADOT_US_4, NYBBLE_VMADOT_SS_4), , );
+        NYBBLE_MULTIPLY_ROW("vl2re8.v v4, (%[masks])\n\t", NYBBLE_SUMS_OF_ROW_4(NYBBLE_VMADOT_SS_4), NYBBLE_JOIN_ROWS,
+                            , );
     } else if constexpr (Offsets) {
-        NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_8(NYBBLE_ROW_8, NYBBLE_VMADOT_SU_8), NYBBLE_LOAD_ROW_OFFSETS,
+        NYBBLE_MULTIPLY_ROW(, NYBBLE_SUMS_8(NYBBLE_ROW_8, NYBBLE_VMADOT_SU_8), NYBBLE_JOIN_ROW, NYBBLE_LOAD_ROW_OFFSETS,
                             "vfmacc.vf v0, ft0, v27\n\t");
     } else {
-        NYBBLE_MULTIPLY_ROW(NYBBLE_SUMS_8(NYBBLE_ROW_8, NYBBLE_VMADOT_SS_8), , );
+        NYBBLE_MULTIPLY_ROW(, NYBBLE_SUMS_8(NYBBLE_ROW_8, NYBBLE_VMADOT_SS_8), NYBBLE_JOIN_ROW, , );
     }
 }
 
