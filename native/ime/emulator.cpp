@@ -50,7 +50,7 @@ int real_sigaction(int signal_number, const struct sigaction* action, struct sig
 
 // The instruction stays illegal: what the program wants done then.
 void deliver(siginfo_t* info, ucontext_t* context, const char* reason) {
-    const auto pc = context->uc_mcontext.__gregs[0];
+    const auto pc = context->uc_mcontext.__gregs[REG_PC];
     info->si_addr = reinterpret_cast<void*>(pc);
     const struct sigaction action = program_action;
     if (!(action.sa_flags & SA_SIGINFO) && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) {
@@ -80,46 +80,57 @@ bool run_on(const Instruction& in, uint64_t vtype, uint8_t* registers, uint64_t 
                 registers + in.vd * bytes});
 }
 
+// The four bytes at pc, or the two of a compressed instruction. Of those that another thread writes a jump over, both
+// halves are old or both new while the lock is held.
+uint32_t word_at(uintptr_t pc) {
+    uint16_t halves[2] = {};
+    std::memcpy(&halves[0], reinterpret_cast<const void*>(pc), 2);
+    if ((halves[0] & 3) == 3) std::memcpy(&halves[1], reinterpret_cast<const void*>(pc + 2), 2);
+    return halves[0] | static_cast<uint32_t>(halves[1]) << 16;
+}
+
+// Instructions that follow one another are executed in one trap, which takes far longer than they do.
+constexpr size_t kMostAtOnce = 32;
+
 void on_illegal_instruction(int, siginfo_t* info, void* opaque) {
     const uint64_t live_vtype = read_vtype();
     __asm__ volatile("fscsr zero");  // round to nearest here; returning restores the program's state
     auto* context = static_cast<ucontext_t*>(opaque);
-    auto& pc = context->uc_mcontext.__gregs[0];
+    auto& pc = context->uc_mcontext.__gregs[REG_PC];
     if (const uintptr_t original = original_of(pc)) pc = original;
 
     SavedVectorState* saved = saved_vector_state(context);
     const uint64_t vtype = saved ? saved->vtype : live_vtype;
-    uint32_t word;
-    std::optional<Instruction> in;
+    Instruction at_once[kMostAtOnce];
+    size_t count = 0;
     const char* reason = nullptr;
     {
         const Locked locked;
-        uint16_t halves[2];
-        std::memcpy(&halves[0], reinterpret_cast<const void*>(pc), 2);
-        if ((halves[0] & 3) == 3) {
-            std::memcpy(&halves[1], reinterpret_cast<const void*>(pc + 2), 2);
-            std::memcpy(&word, halves, 4);
-            in = decode(word);
-            if (in) {
-                reason = machine.enabled ? why_illegal(*in, machine.profile, vtype) : "VLEN is that of no profile";
-                if (!reason && machine.patching && patch(pc, word, *in)) return;
-            } else if (is_patched(pc, word)) {
-                return;  // another thread was faster
-            }
+        const uint32_t word = word_at(pc);
+        const std::optional<Instruction> first = decode(word);
+        if (first) {
+            reason = machine.enabled ? why_illegal(*first, machine.profile, vtype) : "VLEN is that of no profile";
+            if (!reason && machine.patching && patch(pc, word, *first)) return;
+        } else if (is_patched(pc, word)) {
+            return;  // another thread was faster
+        }
+        for (std::optional<Instruction> in = first; in && count < kMostAtOnce; in = decode(word_at(pc + 4 * count))) {
+            if (!machine.enabled || why_illegal(*in, machine.profile, vtype)) break;
+            at_once[count++] = *in;
         }
     }
-    if (!in || reason) return deliver(info, context, reason);
+    if (count == 0) return deliver(info, context, reason);
 
     const uint64_t bytes = register_bytes(machine.profile);
     if (saved) {
-        run_on(*in, vtype, saved->registers, bytes);
+        for (size_t i = 0; i < count; ++i) run_on(at_once[i], vtype, saved->registers, bytes);
     } else {
         uint8_t registers[kVectorRegisters * register_bytes(Profile::a100)];
         store_live_registers(registers, bytes);
-        run_on(*in, vtype, registers, bytes);
+        for (size_t i = 0; i < count; ++i) run_on(at_once[i], vtype, registers, bytes);
         load_live_registers(registers, bytes);
     }
-    pc += 4;
+    pc += 4 * count;
 }
 
 void print_counts(const char* where) {

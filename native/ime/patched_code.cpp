@@ -27,7 +27,7 @@ std::atomic<const Site*> sites = nullptr;
 enum : unsigned { kReturn = 1, kStack = 2, kT0 = 5, kT1 = 6 };
 
 constexpr unsigned kSaved = 32;  // bytes of the frame for t0, t1 and ra; vector registers follow
-constexpr size_t kPoolBytes = 1 << 16, kMostStubBytes = 512, kReach = (1 << 20) - kPoolBytes;
+constexpr size_t kPoolBytes = 1 << 14, kMostStubBytes = 512, kReach = (1 << 20) - kPoolBytes;
 
 // The registers lie in the frame in this order: the group of vd, that of vs1, vs2, and the parameters.
 bool run_site(const Site* site, uint8_t* registers, uint64_t vtype) {
@@ -169,9 +169,19 @@ bool within_reach(uintptr_t a, uintptr_t b) { return (a > b ? a - b : b - a) < k
 // The pool filled at present.
 uintptr_t next = 0, end = 0;
 
+// Code that has other mappings all around it, as parts of a large library may, in blocks of kPoolBytes: who looks for
+// room there each time takes far longer than a trap.
+constexpr size_t kMostSurrounded = 64;
+uintptr_t surrounded[kMostSurrounded];
+size_t surrounded_count = 0;
+
 // Makes `next` lie within a jump's reach of pc, with room for one site.
 bool find_room(uintptr_t pc) {
     if (end - next >= kMostStubBytes && within_reach(next, pc)) return true;
+    const uintptr_t block = pc / kPoolBytes;
+    for (const uintptr_t known : surrounded) {
+        if (known == block) return false;
+    }
     for (uintptr_t distance = kPoolBytes; distance < kReach; distance += kPoolBytes) {
         for (const uintptr_t wanted : {pc + distance, pc - distance}) {
             const uintptr_t start = wanted & ~(kPoolBytes - 1);
@@ -186,6 +196,7 @@ bool find_room(uintptr_t pc) {
             munmap(pool, kPoolBytes);  // a kernel that does not know MAP_FIXED_NOREPLACE
         }
     }
+    surrounded[surrounded_count++ % kMostSurrounded] = block;
     return false;
 }
 

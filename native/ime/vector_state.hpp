@@ -31,19 +31,30 @@ struct SavedVectorState {
     uint8_t* registers;
 };
 
+// No frame reaches further: what lies there belongs to the interrupted code, or to nobody. A frame is pushed below the
+// stack pointer, or below the end of the alternate stack where that was not in use yet.
+inline uintptr_t end_of_frame(const ucontext_t* context) {
+    const auto frame = reinterpret_cast<uintptr_t>(context);
+    const uintptr_t stack_pointer = context->uc_mcontext.__gregs[REG_SP];
+    const auto alternate = reinterpret_cast<uintptr_t>(context->uc_stack.ss_sp);
+    const size_t size = context->uc_stack.ss_size;
+    const bool is_new_there = frame - alternate < size && stack_pointer - alternate > size;
+    return is_new_there ? alternate + size : stack_pointer;
+}
+
 // Null where the frame holds none. Extensions follow the floating-point state, each with a header of its magic number
-// and its size; a zero magic ends them. The first header takes that state's last 8 bytes.
+// and its size; a zero magic ends them. The first header takes that state's last 8 bytes. QEMU's frame is over before.
 inline SavedVectorState* saved_vector_state(ucontext_t* context) {
     constexpr uint32_t kVector = 0x53465457;
-    constexpr size_t kMostBytes = 1 << 16;
-    auto* header = reinterpret_cast<uint8_t*>(&context->uc_mcontext.__fpregs) + 520;
-    for (size_t offset = 0; offset < kMostBytes;) {
-        uint32_t magic, size;
-        std::memcpy(&magic, header + offset, 4);
-        std::memcpy(&size, header + offset + 4, 4);
-        if (magic == kVector) return reinterpret_cast<SavedVectorState*>(header + offset + 8);
+    const uintptr_t end = end_of_frame(context);
+    auto header = reinterpret_cast<uintptr_t>(&context->uc_mcontext.__fpregs) + 520;
+    while (header + 8 <= end) {
+        uint32_t words[2];
+        std::memcpy(words, reinterpret_cast<const void*>(header), sizeof words);
+        const auto [magic, size] = words;
+        if (magic == kVector) return reinterpret_cast<SavedVectorState*>(header + 8);
         if (magic == 0 || size < 8) return nullptr;
-        offset += size;
+        header += size;
     }
     return nullptr;
 }

@@ -58,12 +58,10 @@ Arrival arrive(const Place& place) {
         arrival.problem = "a thread for CPU " + std::to_string(place.cpu) + " runs on CPU " + std::to_string(here);
         return arrival;
     }
-    arrival = arrive_anywhere();
     arrival.cpu = here;
-    if (place.may_have_matrix_unit) {
-        arrival.matrix_unit = probe_matrix_unit(arrival.vector_bits);
-        arrival.isas = isas_here(arrival.matrix_unit);
-    }
+    arrival.vector_bits = vector_bits();
+    if (place.may_have_matrix_unit) arrival.matrix_unit = probe_matrix_unit(arrival.vector_bits);
+    arrival.isas = isas_here(arrival.matrix_unit);
     return arrival;
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 VLEN = {"A60": 256, "A100": 1024}
 STRICT = "rvv_ta_all_1s=true,rvv_ma_all_1s=true"
 """Lanes that are agnostic become ones."""
@@ -53,14 +54,21 @@ class Riscv:
     def python(
         self, vlen: int, *command: object, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python for riscv64, which finds nybble."""
-        settings = {"PYTHONHOME": "/usr", "PYTHONPATH": self.package, "PYTHONDONTWRITEBYTECODE": "1"}
+        """Run Python for riscv64, which finds nybble, and the tests for their made-up machines."""
+        settings = {
+            "PYTHONHOME": "/usr",
+            "PYTHONPATH": f"{self.package}:{ROOT}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         interpreter = self.toolchain / "python" / "usr" / "bin" / "python3.13"
         return self.run(vlen, interpreter, *command, environment={**settings, **(environment or {})})
 
+    def ime(self, profile: str) -> dict[str, str]:
+        """The environment in which matrix instructions are emulated."""
+        return {"LD_PRELOAD": str(self.emulator), "NYBBLE_IME_PROFILE": profile}
+
     def run_with_ime(self, profile: str, *command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        settings = {"LD_PRELOAD": str(self.emulator), "NYBBLE_IME_PROFILE": profile, **environment}
-        return self.run(VLEN[profile], *command, environment=settings)
+        return self.run(VLEN[profile], *command, environment={**self.ime(profile), **environment})
 
 
 @pytest.fixture(scope="session")

@@ -87,11 +87,33 @@ def test_registers_in_the_signal_frame_of_linux(riscv: Riscv, words: Path, profi
     assert outcome.returncode == 0, outcome.stderr
 
 
+@PROFILES
+@PATCHING
+def test_what_a_stack_holds_is_no_signal_frame(riscv: Riscv, words: Path, profile: str, patching: str) -> None:
+    """Guards against looking behind the frame, at what the interrupted code keeps there, or behind its stack."""
+    outcome = riscv.run_with_ime(profile, words, "stacks", NYBBLE_IME_PATCH=patching, NYBBLE_IME_COUNTS="1")
+    assert (outcome.returncode, outcome.stderr) == (0, f"smt.vmadot i8\t{int(outcome.stdout)}\n")
+
+
+@PROFILES
+@PATCHING
+def test_words_in_a_row(riscv: Riscv, words: Path, profile: str, patching: str) -> None:
+    """One trap executes several of them: not more than there are, and none behind what is illegal."""
+    assert riscv.run_with_ime(profile, words, "rows", NYBBLE_IME_PATCH=patching).returncode == 0
+
+
+@PROFILES
+def test_code_with_no_room_around_it(riscv: Riscv, words: Path, profile: str) -> None:
+    """Guards against looking for room at each execution: a model took minutes a token where no library left a gap."""
+    outcome = riscv.run_with_ime(profile, "-strace", words, "surrounded", 1000)
+    assert outcome.returncode == 0
+    assert 100 < outcome.stderr.count(" mmap(") < 1000
+
+
 @pytest.mark.parametrize("vlen", [128, 256, 1024])
 @PROFILES
 def test_a_profile_needs_its_vlen(riscv: Riscv, words: Path, vlen: int, profile: str) -> None:
-    settings = {"LD_PRELOAD": str(riscv.emulator), "NYBBLE_IME_PROFILE": profile}
-    outcome = riscv.run(vlen, words, "threads", 1, environment=settings)
+    outcome = riscv.run(vlen, words, "threads", 1, environment=riscv.ime(profile))
     if vlen == VLEN[profile]:
         assert outcome.returncode == 0
     else:

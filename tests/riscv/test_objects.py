@@ -65,3 +65,9 @@ def test_the_emulator_leaves_vectors_where_they_are(riscv: Riscv) -> None:
     """It runs while they hold the interrupted program's values: it may only store and load all of them."""
     found = {name for name in instructions(riscv, riscv.emulator) if VECTOR.match("\t" + name)}
     assert found == {"vs8r.v", "vl8r.v"}
+    # Nor may it call functions of a C library that use vectors where the library is new enough.
+    command = [riscv.toolchain / "llvm-objdump", "--dynamic-syms", riscv.emulator]
+    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    imported = {line.split()[-1] for line in symbols.splitlines() if "*UND*" in line}
+    assert "mmap" in imported
+    assert not imported & {"memcpy", "memmove", "memset", "memcmp"}

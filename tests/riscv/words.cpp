@@ -4,7 +4,9 @@
 // or 2), vtype (8 bytes) and all vector registers. Each word runs twice in the same place. OUTPUT is, for each run, 8
 // bytes (0: it ran; 1: SIGILL in its place) and all vector registers. words threads N: N threads run the same words for
 // the first time at the same time; exits with 0 if all sums agree. words frame: calls the handler of SIGILL with a
-// signal frame as Linux makes it.
+// signal frame as Linux makes it. words stacks: runs words on stacks that end soon, at an unmapped page, and hold what
+// looks like parts of signal frames; prints how many. words rows: runs rows of words without anything between them.
+// words surrounded TIMES: runs a word that often in code near which there is no room for other code.
 
 #include <atomic>
 #include <csetjmp>
@@ -125,7 +127,8 @@ void* illegal_at;
 
 void on_illegal(int, siginfo_t* info, void* context) {
     illegal_at = info->si_addr;
-    if (static_cast<ucontext_t*>(context)->uc_mcontext.__gregs[0] != reinterpret_cast<uintptr_t>(illegal_at)) abort();
+    if (static_cast<ucontext_t*>(context)->uc_mcontext.__gregs[REG_PC] != reinterpret_cast<uintptr_t>(illegal_at))
+        abort();
     siglongjmp(after_illegal, 1);
 }
 
@@ -233,7 +236,8 @@ int call_handler_with_frame() {
 
     std::vector<uint64_t> memory((sizeof(ucontext_t) + 4096) / 8);
     auto* context = reinterpret_cast<ucontext_t*>(memory.data());
-    context->uc_mcontext.__gregs[0] = start;
+    context->uc_mcontext.__gregs[REG_PC] = start;
+    context->uc_mcontext.__gregs[REG_SP] = reinterpret_cast<uintptr_t>(memory.data() + memory.size());
     auto* header = reinterpret_cast<uint8_t*>(&context->uc_mcontext.__fpregs) + 520;
     // An extension that is not vectors comes first.
     const uint32_t other[4] = {0x12345678, 16, 0, 0};
@@ -249,8 +253,122 @@ int call_handler_with_frame() {
     int32_t sum;
     std::memcpy(&sum, registers.data() + 16 * bytes, 4);
     const int32_t depth = bytes == 32 ? 8 : 16;
-    if (sum != 0x02020202 + 4 * depth || context->uc_mcontext.__gregs[0] != start + 4) return 1;
+    if (sum != 0x02020202 + 4 * depth || context->uc_mcontext.__gregs[REG_PC] != start + 4) return 1;
     return registers[0] != 2;
+}
+
+// Calls code, whose word wants e8 and m1, with that stack pointer.
+extern "C" __attribute__((naked)) void run_on_stack(void*, void*) {
+    __asm__ volatile(R"(
+        addi sp, sp, -16
+        sd ra, 0(sp)
+        sd s0, 8(sp)
+        mv s0, sp
+        mv sp, a0
+        vsetvli t0, zero, e8, m1, ta, ma
+        jalr a1
+        mv sp, s0
+        ld ra, 0(sp)
+        ld s0, 8(sp)
+        addi sp, sp, 16
+        ret)");
+}
+
+// Memory that ends at an unmapped page.
+uint8_t* stack_end(size_t bytes) {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    uint8_t* memory = code_page(bytes + page);
+    if (mprotect(memory + bytes, page, PROT_NONE) != 0) abort();
+    return memory + bytes;
+}
+
+// Where QEMU's frame is over, a frame of Linux goes on with headers: a magic number, that of vectors or another, and a
+// size. Whatever the program keeps there is none.
+int run_on_stacks() {
+    constexpr size_t kBytes = 1 << 16, kAll = 1 << 13;
+    uint8_t* const own = stack_end(kBytes);
+    uint8_t* const alternate = stack_end(kBytes);
+    uint8_t* const code = code_page(kAll);
+    size_t at = 0;
+    const auto run_new_word = [&](void* stack) {
+        if (at + 8 > kAll) abort();
+        write_function(code + at, 0xE280382B);
+        run_on_stack(stack, code + at);
+        at += 8;
+    };
+    const stack_t none = {nullptr, SS_DISABLE, 0}, some = {alternate - kBytes, 0, kBytes};
+    for (const uint32_t magic : {1u, 0x53465457u}) {
+        for (const uint32_t size : {8u, 16u, 0x7fb6u, 0xffffu, 0xffffffffu}) {
+            for (uint8_t* const end : {own, alternate}) {
+                for (uint32_t* word = reinterpret_cast<uint32_t*>(end - kBytes); word < static_cast<void*>(end);) {
+                    *word++ = magic;
+                    *word++ = size;
+                }
+            }
+            for (const size_t left : {0, 16, 240, 256, 512, 4096}) {
+                sigaltstack(&none, nullptr);
+                run_new_word(own - left);
+                sigaltstack(&some, nullptr);
+                run_new_word(own - left);
+                run_new_word(alternate - left);
+            }
+        }
+    }
+    std::printf("%zu\n", at / 8);
+    return 0;
+}
+
+// Rows of legal words, and of some with one that is not: what stands before it ran, and nothing else did.
+int run_rows() {
+    struct sigaction action = {};
+    action.sa_sigaction = on_illegal;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGILL, &action, nullptr);
+    constexpr uint32_t kLegal = 0xE280382B, kOddDestination = 0xE28038AB, kOtherCode = 0x00000013;
+    constexpr size_t kLongest = 70;
+    uint8_t* const code = code_page(kLongest * kLongest * 16);
+    const int32_t start = 0x01010101, depth = register_bytes() == 32 ? 8 : 16;
+    size_t at = 0;
+    for (size_t length = 1; length < kLongest; length += 3, at += 2) {
+        for (const uint32_t last : {kLegal, kOddDestination, kOtherCode}) {
+            uint8_t* const begin = code + at;
+            for (size_t i = 0; i < length; ++i, at += 4) std::memcpy(code + at, i + 1 < length ? &kLegal : &last, 4);
+            write_function(code + at, kLegal);
+            at += 8;
+            for (int turn = 0; turn < 2; ++turn) {
+                std::vector<uint8_t> registers(32 * register_bytes(), 1);
+                Call call = {begin, registers.data(), 0, {}, {}, 0};
+                const bool is_whole = sigsetjmp(after_illegal, 1) == 0;
+                if (is_whole) {
+                    run(&call);
+                    int32_t sum;
+                    std::memcpy(&sum, registers.data() + 16 * register_bytes(), 4);
+                    const size_t words = length + (last == kLegal ? 1 : 0);
+                    if (sum != start + static_cast<int32_t>(words) * depth) return 1;
+                }
+                const bool stops = last == kOddDestination;
+                if (is_whole == stops || (stops && illegal_at != begin + 4 * (length - 1))) return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+int run_surrounded(int times) {
+    constexpr size_t kReach = 1 << 20, kBytes = 1 << 12;
+    void* all = mmap(nullptr, 2 * kReach + kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) return 2;
+    uint8_t* const code = static_cast<uint8_t*>(all) + kReach;
+    if (mprotect(code, kBytes, PROT_READ | PROT_WRITE | PROT_EXEC) != 0) return 2;
+    write_function(code, 0xE280382B);
+    std::vector<uint8_t> registers(32 * register_bytes(), 1);
+    for (int i = 0; i < times; ++i) {
+        Call call = {code, registers.data(), 0, {}, {}, 0};
+        run(&call);
+    }
+    int32_t sum;
+    std::memcpy(&sum, registers.data() + 16 * register_bytes(), 4);
+    return sum != 0x01010101 + times * (register_bytes() == 32 ? 8 : 16);
 }
 
 }  // namespace
@@ -259,5 +377,8 @@ int main(int count, char** arguments) {
     if (count == 4 && std::strcmp(arguments[1], "words") == 0) return run_words(arguments[2], arguments[3]);
     if (count == 3 && std::strcmp(arguments[1], "threads") == 0) return run_threads(std::atoi(arguments[2]));
     if (count == 2 && std::strcmp(arguments[1], "frame") == 0) return call_handler_with_frame();
+    if (count == 2 && std::strcmp(arguments[1], "stacks") == 0) return run_on_stacks();
+    if (count == 2 && std::strcmp(arguments[1], "rows") == 0) return run_rows();
+    if (count == 3 && std::strcmp(arguments[1], "surrounded") == 0) return run_surrounded(std::atoi(arguments[2]));
     return 2;
 }
