@@ -36,20 +36,21 @@ void bind_measure(nb::module_& m) {
           "Bytes per second at which `threads` read so many bytes of new memory in huge pages; the fastest pass.");
     m.def(
         "measure_int8_peak",
-        [](ThreadPool& threads, const std::string& isa, double seconds) {
-            const Isa named = isas_of(threads, std::vector(threads.size(), isa)).front();
+        [](ThreadPool& threads, const std::vector<std::string>& isas, double seconds) {
+            const std::vector<Isa> named = isas_of(threads, isas);
             nb::gil_scoped_release unlocked;
             return int8_peak(threads, named, seconds);
         },
-        "threads"_a, "isa"_a, "seconds"_a, "int8 multiply-adds per second of `threads` on `isa`.");
+        "threads"_a, "isas"_a, "seconds"_a, "int8 multiply-adds per second of `threads`, each on its own of `isas`.");
     m.def(
         "measure_fp32_peak",
-        [](ThreadPool& threads, const std::string& isa, double seconds) {
-            const Isa named = isas_of(threads, std::vector(threads.size(), isa)).front();
+        [](ThreadPool& threads, const std::vector<std::string>& isas, double seconds) {
+            const std::vector<Isa> named = isas_of(threads, isas);
             nb::gil_scoped_release unlocked;
             return fp32_peak(threads, named, seconds);
         },
-        "threads"_a, "isa"_a, "seconds"_a, "fp32 fused multiply-adds per second of `threads` on `isa`.");
+        "threads"_a, "isas"_a, "seconds"_a,
+        "fp32 fused multiply-adds per second of `threads`, each on its own of `isas`.");
 }
 
 }  // namespace nybble

@@ -92,4 +92,25 @@ CopyFunction copy_function([[maybe_unused]] Isa isa) {
 
 const PeakKernels& peak_kernels(Isa isa) { return kernels_of(isa).peaks; }
 
+#if defined(NYBBLE_IME1_KERNELS)
+namespace ime1 {
+extern const MatrixPeak matrix_peak;
+}
+#endif
+#if defined(NYBBLE_IME2_KERNELS)
+namespace ime2 {
+extern const MatrixPeak matrix_peak;
+}
+#endif
+
+const MatrixPeak* matrix_peak([[maybe_unused]] Isa isa) {
+#if defined(NYBBLE_IME1_KERNELS)
+    if (isa == Isa::ime1) return &ime1::matrix_peak;
+#endif
+#if defined(NYBBLE_IME2_KERNELS)
+    if (isa == Isa::ime2) return &ime2::matrix_peak;
+#endif
+    return nullptr;
+}
+
 }  // namespace nybble

@@ -6,6 +6,7 @@
 
 #include "cpu/isa.hpp"
 #include "kernels/kernel.hpp"
+#include "measure/matrix_peak.hpp"
 #include "measure/peak_kernels.hpp"
 
 namespace nybble {
@@ -35,5 +36,8 @@ using CopyFunction = void (*)(const uint8_t* from, uint8_t* to, size_t bytes);
 CopyFunction copy_function(Isa isa);
 
 const PeakKernels& peak_kernels(Isa isa);
+
+// Null where linears have no matrix instructions.
+const MatrixPeak* matrix_peak(Isa isa);
 
 }  // namespace nybble

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "base/memory.hpp"
 #include "kernels/registry.hpp"
@@ -56,16 +57,42 @@ void use(double value) {
     sink.store(value, std::memory_order_relaxed);
 }
 
-// Multiply-adds per second of `loop`, which takes a number of rounds of `products` each.
-double peak(ThreadPool& threads, double seconds, size_t products, const std::function<double(size_t)>& loop) {
-    size_t rounds = 64;
-    for (double taken = 0.0; taken < kShortestPass; rounds *= 2) {
+// What a thread repeats: rounds of so many multiply-adds.
+struct Loop {
+    std::function<double(size_t rounds)> run;
+    size_t products;
+};
+
+// How many rounds take twice kShortestPass on the CPU under this thread.
+size_t rounds_of_a_pass(const Loop& loop) {
+    for (size_t rounds = 64;; rounds *= 2) {
         const Clock::time_point start = Clock::now();
-        use(loop(rounds));
-        taken = seconds_since(start);
+        use(loop.run(rounds));
+        const double taken = seconds_since(start);
+        if (taken >= kShortestPass)
+            return static_cast<size_t>(2 * kShortestPass / taken * static_cast<double>(rounds)) + 1;
     }
-    const double fastest = fastest_pass(threads, seconds, [](size_t) {}, [&](size_t) { use(loop(rounds)); });
-    return static_cast<double>(products * rounds * threads.size()) / fastest;
+}
+
+// Multiply-adds per second of all threads together. Those with the same instruction set make as many rounds, others as
+// many as take them as long.
+double peak(ThreadPool& threads, const std::vector<Isa>& isas, double seconds,
+            const std::function<Loop(Isa)>& loop_of) {
+    std::vector<Loop> loops;
+    for (const Isa isa : isas) loops.push_back(loop_of(isa));
+    // By the threads themselves: the CPU under the caller may not have what they run.
+    std::vector<size_t> rounds(threads.size());
+    threads.run([&](size_t thread) { rounds[thread] = rounds_of_a_pass(loops[thread]); });
+    std::map<Isa, size_t> most;
+    for (size_t thread = 0; thread < threads.size(); ++thread) {
+        most[isas[thread]] = std::max(most[isas[thread]], rounds[thread]);
+    }
+    size_t products = 0;
+    for (size_t thread = 0; thread < threads.size(); ++thread) {
+        products += loops[thread].products * most[isas[thread]];
+    }
+    const auto pass = [&](size_t thread) { use(loops[thread].run(most.at(isas[thread]))); };
+    return static_cast<double>(products) / fastest_pass(threads, seconds, [](size_t) {}, pass);
 }
 
 PeakOperands operands() {
@@ -83,8 +110,8 @@ double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, s
     size_t total = 0;
     for (const Extent& extent : extents) total += extent.bytes;
     if (total == 0) return 0.0;
-    const PeakKernels& kernels = peak_kernels(available_isas().front());
-    const auto read = [&](const uint8_t* data, size_t bytes) {
+    const auto read = [&](size_t thread, const uint8_t* data, size_t bytes) {
+        const PeakKernels& kernels = peak_kernels(threads.arrivals()[thread].isas.front());
         use(kernels.read(data, bytes / kReadBytes * kReadBytes));
     };
     const Memory others(2 * cache_bytes, Pages::small);
@@ -92,29 +119,35 @@ double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, s
     const size_t parts = (total + kPartBytes - 1) / kPartBytes;
     SharedWork work(threads.size());
     const auto evict = [&](size_t thread) {
-        read(others.data(), others.bytes());
+        read(thread, others.data(), others.bytes());
         if (thread == 0) work.reset();
     };
     const auto pass = [&](size_t thread) {
         Worker(work, thread).share(parts, [&](size_t part) {
-            for_each_part(extents, part * kPartBytes, std::min(total, (part + 1) * kPartBytes), read);
+            for_each_part(extents, part * kPartBytes, std::min(total, (part + 1) * kPartBytes),
+                          [&](const uint8_t* data, size_t bytes) { read(thread, data, bytes); });
         });
     };
     return static_cast<double>(total) / fastest_pass(threads, seconds, evict, pass);
 }
 
-double int8_peak(ThreadPool& threads, Isa isa, double seconds) {
-    const PeakKernels& kernels = peak_kernels(isa);
+double int8_peak(ThreadPool& threads, const std::vector<Isa>& isas, double seconds) {
     const PeakOperands from = operands();
-    return peak(threads, seconds, kernels.integer_products,
-                [&](size_t rounds) { return kernels.multiply_integers(rounds, from); });
+    return peak(threads, isas, seconds, [&](Isa isa) -> Loop {
+        if (const MatrixPeak* matrices = matrix_peak(isa)) {
+            return {[=, &from](size_t rounds) { return matrices->multiply(rounds, from); }, matrices->products};
+        }
+        const PeakKernels& kernels = peak_kernels(isa);
+        return {[&](size_t rounds) { return kernels.multiply_integers(rounds, from); }, kernels.integer_products};
+    });
 }
 
-double fp32_peak(ThreadPool& threads, Isa isa, double seconds) {
-    const PeakKernels& kernels = peak_kernels(isa);
+double fp32_peak(ThreadPool& threads, const std::vector<Isa>& isas, double seconds) {
     const PeakOperands from = operands();
-    return peak(threads, seconds, kernels.float_products,
-                [&](size_t rounds) { return kernels.multiply_floats(rounds, from); });
+    return peak(threads, isas, seconds, [&](Isa isa) -> Loop {
+        const PeakKernels& kernels = peak_kernels(isa);
+        return {[&](size_t rounds) { return kernels.multiply_floats(rounds, from); }, kernels.float_products};
+    });
 }
 
 }  // namespace nybble

@@ -15,15 +15,16 @@ struct Extent {
     size_t bytes;
 };
 
-// Passes over all of `extents` for about that many seconds, with the widest loads this CPU has, and after every thread
-// has read twice `cache_bytes` of other memory: nothing comes from a cache. Bytes per second of the fastest pass; 0 if
-// there is nothing to read.
+// Passes over all of `extents` for about that many seconds, with the widest loads each thread's CPU has, and after
+// every thread has read twice `cache_bytes` of other memory: nothing comes from a cache. Bytes per second of the
+// fastest pass; 0 if there is nothing to read.
 double read_bandwidth(ThreadPool& threads, const std::vector<Extent>& extents, size_t cache_bytes, double seconds);
 
-// int8 multiply-adds per second of the linears' inner loop on `isa`, operands in the L1 cache; the fastest pass.
-double int8_peak(ThreadPool& threads, Isa isa, double seconds);
+// int8 multiply-adds per second of the linears' inner loops, each thread's on its own of `isas`, operands in the L1
+// cache; the fastest pass.
+double int8_peak(ThreadPool& threads, const std::vector<Isa>& isas, double seconds);
 
 // fp32 fused multiply-adds per second.
-double fp32_peak(ThreadPool& threads, Isa isa, double seconds);
+double fp32_peak(ThreadPool& threads, const std::vector<Isa>& isas, double seconds);
 
 }  // namespace nybble

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 
@@ -34,10 +36,20 @@ def test_no_weights_have_no_bandwidth() -> None:
 @pytest.mark.parametrize("isa", ISAS)
 def test_peaks(isa: str) -> None:
     """Guards against loops that a compiler saw through: no CPU multiplies 10^14 times a second."""
-    assert 1e6 < _native.measure_int8_peak(pool(), isa, SECONDS) < 1e14
-    assert 1e6 < _native.measure_fp32_peak(pool(), isa, SECONDS) < 1e14
+    assert 1e6 < _native.measure_int8_peak(pool(), [isa], SECONDS) < 1e14
+    assert 1e6 < _native.measure_fp32_peak(pool(), [isa], SECONDS) < 1e14
+
+
+@pytest.mark.parametrize("measure", [_native.measure_int8_peak, _native.measure_fp32_peak])
+def test_peaks_of_threads_that_differ(measure: Callable[[_native.ThreadPool, Sequence[str], float], float]) -> None:
+    """Guards against a slow thread that is given as much to do as a fast one, and against one that is not counted."""
+    best, least = measure(pool(), ISAS[:1], 0.03), measure(pool(), ["portable"], 0.03)
+    both = measure(pool(2), [ISAS[0], "portable"], 0.03)
+    assert max(best, least) / 20 < both < 2 * (best + least)
 
 
 def test_unknown_instruction_set() -> None:
     with pytest.raises(ValueError, match="instruction set"):
-        _native.measure_int8_peak(pool(), "mmx", SECONDS)
+        _native.measure_int8_peak(pool(), ["mmx"], SECONDS)
+    with pytest.raises(ValueError, match="an instruction set for each thread"):
+        _native.measure_int8_peak(pool(2), ISAS[:1], SECONDS)

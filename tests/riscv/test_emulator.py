@@ -77,8 +77,8 @@ def test_random_words(riscv: Riscv, words: Path, tmp_path: Path, profile: str, p
 @PATCHING
 def test_threads_meet_a_new_instruction_at_once(riscv: Riscv, words: Path, profile: str, patching: str) -> None:
     """Half of them at addresses that are no multiple of 4."""
-    outcome = riscv.run_with_ime(profile, words, "threads", 4, NYBBLE_IME_PATCH=patching, NYBBLE_IME_COUNTS="1")
-    assert (outcome.returncode, outcome.stderr) == (0, f"smt.vmadot i8\t{4 * 64}\n")
+    outcome = riscv.run_with_ime(profile, words, "threads", 16, NYBBLE_IME_PATCH=patching, NYBBLE_IME_COUNTS="1")
+    assert (outcome.returncode, outcome.stderr) == (0, f"smt.vmadot i8\t{16 * 64}\n")
 
 
 @PROFILES

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Riscv
+from .conftest import VLEN, Riscv
 
 FIND = """
 import json, os
@@ -53,6 +53,20 @@ for tries in ([True, True], [True, False], [False, True]):
     except ValueError as error:
         outcomes.append(str(error))
 print(json.dumps(outcomes))
+"""
+
+
+PEAKS = """
+import ctypes, json, os
+from nybble import _native
+cpu = min(os.sched_getaffinity(0))
+pool = _native.ThreadPool([(cpu, False, True), (cpu, False, False)])
+emulator = ctypes.CDLL(None)
+emulator.nybble_ime_reset()
+peak = _native.measure_int8_peak(pool, [found.isas[0] for found in pool.arrivals], 0.01)
+emulator.nybble_ime_count.restype = ctypes.c_ulonglong
+multiplied = emulator.nybble_ime_count(None)
+print(json.dumps([peak, multiplied]))
 """
 
 
@@ -125,3 +139,11 @@ def test_a_kernel_that_not_every_thread_can_run_or_replace_is_refused(riscv: Ris
     """As it would be on threads of which some are on X100 and some on A100 cores."""
     refusal = "a thread's CPU does not run this kernel"
     assert guest(riscv, 1024, MIX, **riscv.ime("A100")) == ["", refusal, refusal]
+
+
+@pytest.mark.parametrize("profile", ["A60", "A100"])
+def test_peaks_are_of_matrix_instructions_where_a_thread_has_them(riscv: Riscv, profile: str) -> None:
+    """Beside a thread that has none."""
+    peak, multiplied = guest(riscv, VLEN[profile], PEAKS, **riscv.ime(profile))
+    assert peak > 0
+    assert multiplied > 100

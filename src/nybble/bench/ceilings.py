@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import __version__, _native
 from ..errors import NybbleError
+from ..graph.dispatch import nearest_isas
 from ..hub.cache import default_directory
 from ..machine.description import MachineDescription
 from ..machine.placement import assemble
@@ -43,13 +44,11 @@ class Ceilings:
 
 
 def measure_peaks(threads: _native.ThreadPool, isa: str) -> tuple[float, float]:
-    """The int8 and fp32 multiply-adds per second of ``threads`` on ``isa``, or on the best that all their CPUs have."""
-    first, *others = (found.isas for found in threads.arrivals)
-    common = [name for name in first if all(name in isas for isas in others)]
-    isa = isa if isa in common else common[0]
+    """The int8 and fp32 multiply-adds per second of ``threads``, each on ``isa`` or on the best its CPU has instead."""
+    isas = nearest_isas(threads, isa)
     return (
-        _native.measure_int8_peak(threads, isa, PEAK_SECONDS),
-        _native.measure_fp32_peak(threads, isa, PEAK_SECONDS),
+        _native.measure_int8_peak(threads, isas, PEAK_SECONDS),
+        _native.measure_fp32_peak(threads, isas, PEAK_SECONDS),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _native
 from ..engine.loading import start_threads
-from ..graph.dispatch import LinearKernel, linear_kernels
+from ..graph.dispatch import LinearKernel, linear_kernels, nearest_isas
 from ..machine.description import describe
 from .cases import Case
 from .ceilings import READ_SECONDS, largest_cache, measure_peaks
@@ -112,8 +112,7 @@ class LinearSubject:
 
     def _build(self, copies: int) -> _native.Program:
         operation, kernel = self._operation, self._kernel
-        # On CPUs that do not have the kernel's instruction set, threads take the kernel of their own.
-        isas = [kernel.isa if kernel.isa in found.isas else found.isas[0] for found in self._threads.arrivals]
+        isas = nearest_isas(self._threads, kernel.isa)
         program = _native.Program(self._threads, isas, _TABLE_ROWS, 0, 1, 2, [0.0])
         given = program.view(program.slot(operation.k, False, 0), 0, operation.k)
         program.embed("embed", self._table, given)

@@ -82,7 +82,12 @@ def isas_of(threads: _native.ThreadPool) -> tuple[str, ...]:
     if forced and not any(forced in isas for isas in available):
         names = ", ".join(dict.fromkeys(isa for isas in available for isa in isas))
         raise KernelUnavailable(f"NYBBLE_ISA={forced} is not available here; available: {names}")
-    return tuple(forced if forced in isas else isas[0] for isas in available)
+    return nearest_isas(threads, forced)
+
+
+def nearest_isas(threads: _native.ThreadPool, isa: str) -> tuple[str, ...]:
+    """What each of ``threads`` runs where ``isa`` is asked for: that, or the best its CPU has instead."""
+    return tuple(isa if isa in arrival.isas else arrival.isas[0] for arrival in threads.arrivals)
 
 
 def leading_isa(isas: Collection[str]) -> str:
