@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nybble.quant.storage import StorageType
+
 from .programs import ISAS, bits, sweep
 from .test_linear_kernels import KERNELS, case_of, cases, storages
 
@@ -58,6 +60,20 @@ def test_a_row_does_not_notice_the_others(name: str) -> None:
             begin = 97 - size if size % 2 else 5
             rows = list(range(begin, begin + size))
             np.testing.assert_array_equal(bits(case.run(name, rows=rows)), whole[rows], f"{size} rows")
+
+
+@pytest.mark.parametrize("name", [name for kind in KINDS if kind[1] == "int8" for name in names(*kind)])
+def test_long_runs_of_rows_give_the_bits_of_short_ones(name: str) -> None:
+    """More rows and features than share what a kernel prepares of a panel at once."""
+    _, weights, _, layout = KERNELS[name]
+    for storage in (StorageType.Q4_0, StorageType.Q4_1, StorageType.Q8_0):
+        if storage not in storages(weights, layout):
+            continue
+        k = 17 * storage.block_elements
+        case = case_of(storage, k, 33, 389, bias=False, residual=None)
+        whole = bits(case.run(name))
+        for rows in ([0], [95, 96], [191, 192, 193], list(range(380, 389))):
+            np.testing.assert_array_equal(bits(case.run(name, rows=rows)), whole[rows], f"{storage.name}, rows {rows}")
 
 
 @every_kind

@@ -8,16 +8,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
-#include "kernels/generic/panel_blocks.hpp"
+#include "kernels/generic/panel_codes.hpp"
 #include "kernels/generic/tiles.hpp"
 
 namespace nybble::NYBBLE_ISA {
-
-inline constexpr size_t kGroupBytes = 2 * 64;  // 4 k of a panel, a byte a code
-
-// Bytes from the line being multiplied to the line being fetched.
-inline constexpr size_t kPrefetchDistance = 1536;
 
 // Block is 16 or 32, or kBlocksOf32 for 64 and 128: what is known when compiled saves moves between registers.
 inline constexpr size_t kBlocksOf32 = 0;
@@ -25,12 +21,6 @@ inline constexpr size_t kBlocksOf32 = 0;
 // k groups between two widenings of a block's dot product: at most 8.
 template <size_t Block>
 inline constexpr int kGroups = Block == 16 ? 4 : 8;
-
-template <int Bits>
-inline Floats load_steps(const uint16_t* scales) {
-    const Floats scale = load_half(scales);
-    return Bits == 8 ? scale : multiply(scale, broadcast(1.0f / (1 << (8 - Bits))));
-}
 
 // The weights that meet an outlier: of 16 channels from lane `lane` of the panel.
 template <int Bits, bool Offsets>
@@ -47,100 +37,15 @@ inline Floats weights_of(const PanelBlocks& panel, const Outlier& outlier, size_
     return multiply(factor, load_half(scales));
 }
 
-// A panel of packed codes, read as they come: in one stream.
-template <int Bits>
-class PackedCodes {
-  public:
-    static constexpr int parts = 8 / Bits;  // k groups that share a line
+// Rows that share what is spread: their sums stay in the L2 cache.
+inline constexpr size_t kSlabRows = 192;
 
-    explicit PackedCodes(const PanelBlocks& panel) : panel_(panel) {}
-    const PanelBlocks& panel() const { return panel_; }
-    template <bool MayHalve>
-    class Cursor : public PanelBlocks::Cursor<MayHalve> {
-      public:
-        explicit Cursor(const PackedCodes& from) : PanelBlocks::Cursor<MayHalve>(from.panel_) {}
-        Floats steps(size_t lane) const { return load_steps<Bits>(this->scales() + lane); }
-        Floats offsets(size_t lane) const { return load_half(this->scales() + kPanelChannels + lane); }
-    };
-    static Codes line(const uint8_t* from) {
-        prefetch(from + kPrefetchDistance);
-        return load_code_group(from);
-    }
-    static Codes part(Codes line, int part) { return part_of<Bits>(line, part); }
+// Rows of a tile of packed codes. It takes all channels of the panel, so that memory is read in one stream.
+inline constexpr int kTileSums = kTileRows * kTileVectors;
+inline constexpr int kPackedTileRows = kTileSums < 2 ? 1 : kTileSums / 2;
 
-  private:
-    const PanelBlocks& panel_;
-};
-
-// A panel whose codes are spread to a byte each, steps and offsets to fp32.
-template <int Bits, bool Offsets>
-class SpreadCodes {
-  public:
-    static constexpr int parts = 1;
-
-    static size_t bytes(const PackedMatrix& weights) {
-        const size_t blocks = round_up(weights.blocks() * weights.format().block, kActivationGroup) / 16;
-        return blocks * kPanelChannels * (16 + 2 * sizeof(float));
-    }
-    SpreadCodes(uint8_t* memory, const PanelBlocks& panel, size_t blocks, size_t block)
-        : panel_(panel),
-          codes_(memory),
-          steps_(reinterpret_cast<float*>(codes_ + blocks * block * kPanelChannels)),
-          offsets_(steps_ + blocks * kPanelChannels),
-          block_bytes_(block * kPanelChannels) {
-        for (size_t b = 0; b < blocks; ++b) spread(b);
-    }
-    const PanelBlocks& panel() const { return panel_; }
-    template <bool>
-    class Cursor {
-      public:
-        explicit Cursor(const SpreadCodes& from)
-            : codes_(from.codes_), steps_(from.steps_), offsets_(from.offsets_), block_bytes_(from.block_bytes_) {}
-        const uint8_t* codes() const { return codes_; }
-        Floats steps(size_t lane) const { return load(steps_ + lane); }
-        Floats offsets(size_t lane) const { return load(offsets_ + lane); }
-        void next() {
-            codes_ += block_bytes_;
-            steps_ += kPanelChannels;
-            offsets_ += kPanelChannels;
-        }
-
-      private:
-        const uint8_t* codes_;
-        const float *steps_, *offsets_;
-        size_t block_bytes_;
-    };
-    static Codes line(const uint8_t* from) { return load_code_group(from); }
-    static Codes part(Codes line, int) { return line; }
-
-  private:
-    void spread(size_t block) {
-        const uint16_t* scales = panel_.scales(block);
-        for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount, scales += kLaneCount) {
-            store(steps_ + block * kPanelChannels + lane, load_steps<Bits>(scales));
-            if constexpr (Offsets) store(offsets_ + block * kPanelChannels + lane, load_half(scales + kPanelChannels));
-        }
-        const uint8_t* packed = panel_.codes(block);
-        uint8_t* to = codes_ + block * block_bytes_;
-        for (const uint8_t* end = packed + block_bytes_ * Bits / 8; packed != end; packed += kGroupBytes) {
-            const Codes x = PackedCodes<Bits>::line(packed), y = PackedCodes<Bits>::line(packed + 64);
-#pragma GCC unroll 8
-            for (int part = 0; part < 8 / Bits; ++part, to += kGroupBytes) {
-                store_code_group(to, part_of<Bits>(x, part));
-                store_code_group(to + 64, part_of<Bits>(y, part));
-            }
-        }
-    }
-
-    const PanelBlocks& panel_;
-    uint8_t* codes_;
-    float *steps_, *offsets_;
-    size_t block_bytes_;
-};
-
-template <int Bits>
-inline size_t linear_int8_scratch_bytes(const PackedMatrix& weights) {
-    return SpreadCodes<Bits, true>::bytes(weights);
+inline size_t linear_int8_scratch_bytes(const PackedMatrix&) {
+    return kSlabRows * kPanelChannels * sizeof(float) + SpreadCodes<8, true>::kMostBytes;
 }
 
 inline int32_t four_activations(const int8_t* codes) {
@@ -150,51 +55,93 @@ inline int32_t four_activations(const int8_t* codes) {
 }
 
 // The outliers of a row times their weights, added to `total`, then what all linears end with.
-template <int Bits, bool Offsets, int Vectors>
+template <int Bits, bool Offsets>
 [[gnu::always_inline]] inline void finish_row(const LinearArguments& arguments, const PanelBlocks& panel,
-                                              size_t channel, size_t lane, size_t row, Floats (&total)[Vectors]) {
+                                              size_t channel, size_t row, Floats (&total)[2]) {
     const QuantisedRows& a = arguments.quantised;
     const Outlier* outlier = a.outliers_of(row);
     for (const Outlier* end = outlier + a.outlier_counts[row]; outlier != end; ++outlier) {
         const Floats value = broadcast(outlier->value);
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) {
-            total[v] = multiply_add(weights_of<Bits, Offsets>(panel, *outlier, lane + v * kLaneCount), value, total[v]);
-        }
+        total[0] = multiply_add(weights_of<Bits, Offsets>(panel, *outlier, 0), value, total[0]);
+        total[1] = multiply_add(weights_of<Bits, Offsets>(panel, *outlier, kLaneCount), value, total[1]);
     }
-#pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) store_outputs(arguments, row, channel + lane + v * kLaneCount, total[v]);
+    store_outputs(arguments, row, channel, total[0]);
+    store_outputs(arguments, row, channel + kLaneCount, total[1]);
 }
 
-// Not inlined: it needs the registers that multiply_tile takes for itself.
-template <int Bits, bool Offsets, int Vectors>
+// Not inlined: it needs the registers that multiply_tile takes for itself. `sums` are those of a panel, row by row.
+template <int Bits, bool Offsets>
 [[gnu::noinline]] void finish_rows(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel,
-                                   size_t lane, size_t row, size_t rows, const float (*sums)[Vectors * kLaneCount]) {
-    for (const size_t end = row + rows; row < end; ++row, ++sums) {
-        Floats total[Vectors];
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) total[v] = load(*sums + v * kLaneCount);
-        finish_row<Bits, Offsets>(arguments, panel, channel, lane, row, total);
+                                   size_t row, size_t rows, const float* sums) {
+    for (const size_t end = row + rows; row < end; ++row, sums += kPanelChannels) {
+        Floats total[2] = {load(sums), load(sums + kLaneCount)};
+        finish_row<Bits, Offsets>(arguments, panel, channel, row, total);
     }
 }
 
-// A register tile of all groups: Rows rows of activations × Vectors × 16 channels, from lane `lane` of the panel.
+// Weights of a panel that meet outliers, decoded once for many rows: outliers of most rows lie in the same few
+// features.
+template <int Bits, bool Offsets>
+class OutlierWeights {
+  public:
+    explicit OutlierWeights(const PanelBlocks& panel) : panel_(panel) {
+        std::fill(std::begin(features_), std::end(features_), kNone);
+    }
+    // Those of the panel's channels.
+    const float* of(const Outlier& outlier, size_t block) {
+        const size_t feature = outlier.block * block + outlier.place, at = feature % kPlaces;
+        if (features_[at] != feature) {
+            features_[at] = feature;
+            for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount) {
+                store(weights_[at] + lane, weights_of<Bits, Offsets>(panel_, outlier, lane));
+            }
+        }
+        return weights_[at];
+    }
+
+  private:
+    static constexpr size_t kPlaces = 64, kNone = SIZE_MAX;
+
+    const PanelBlocks& panel_;
+    size_t features_[kPlaces];
+    alignas(64) float weights_[kPlaces][kPanelChannels];
+};
+
+// What finish_row does, for all rows of `sums`.
+template <int Bits, bool Offsets>
+[[gnu::noinline]] void finish_slabs(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel,
+                                    size_t row, size_t end, const float* sums) {
+    const QuantisedRows& a = arguments.quantised;
+    OutlierWeights<Bits, Offsets> weights(panel);
+    for (; row < end; ++row, sums += kPanelChannels) {
+        Floats low = load(sums), high = load(sums + kLaneCount);
+        const Outlier* outlier = a.outliers_of(row);
+        for (const Outlier* last = outlier + a.outlier_counts[row]; outlier != last; ++outlier) {
+            const Floats value = broadcast(outlier->value);
+            const float* with = weights.of(*outlier, a.block);
+            low = multiply_add(load(with), value, low);
+            high = multiply_add(load(with + kLaneCount), value, high);
+        }
+        store_outputs(arguments, row, channel, low);
+        store_outputs(arguments, row, channel + kLaneCount, high);
+    }
+}
+
+// A register tile: adds groups `group`.. to `end_group` of Rows rows of activations × Vectors × 16 channels, from lane
+// `lane` of the panel, to `sums`. `from` begins with the first of these groups.
 // All loops over rows, vectors and k groups are unrolled: the accumulators stay in registers.
 template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors, typename PanelCodes>
-inline void multiply_tile(const LinearArguments& arguments, const PanelCodes& from, size_t channel, size_t lane,
-                          size_t row) {
-    const QuantisedRows& a = arguments.quantised;
+[[gnu::always_inline]] inline void multiply_groups(const QuantisedRows& a, const PanelCodes& from, size_t lane,
+                                                   size_t row, size_t group, size_t end_group,
+                                                   Floats (&sums)[Rows][Vectors]) {
     const size_t runs = Block == kBlocksOf32 ? a.block / 32 : 1;
     const size_t blocks_of_group = kActivationGroup / a.block;
-    const int32_t* starts = a.starts + row;
-    const float* code_sums = a.sums + row;
-    if constexpr (Rows > 1) fetch_outputs(arguments, channel + lane, Vectors, row, row + Rows);
-    Floats sums[Rows][Vectors];
-    clear(sums);
+    size_t block = group * blocks_of_group;
+    const int32_t* starts = a.starts + block * a.row_count + row;
+    const float* code_sums = a.sums + block * a.row_count + row;
     typename PanelCodes::template Cursor<Block == kBlocksOf32> cursor(from);
-    size_t block = 0;
-    for (size_t g = 0; g < a.groups; ++g) {
-        const int8_t* activations = a.codes_of(g, row);
+    for (; group < end_group; ++group) {
+        const int8_t* activations = a.codes_of(group, row);
         Floats total[Rows][Vectors];
         clear(total);
         for (const size_t end = std::min(block + blocks_of_group, a.blocks); block < end; ++block) {
@@ -250,19 +197,74 @@ inline void multiply_tile(const LinearArguments& arguments, const PanelCodes& fr
             starts += a.row_count;
             code_sums += a.row_count;
         }
-        add_scaled(sums, total, a.scales + g * a.row_count + row);
+        add_scaled(sums, total, a.scales + group * a.row_count + row);
     }
-    if constexpr (Rows == 1) {
-        finish_row<Bits, Offsets>(arguments, from.panel(), channel, lane, row, sums[0]);
-        return;
-    }
-    alignas(64) float finished[Rows][Vectors * kLaneCount];
+}
+
+template <int Rows, int Vectors>
+[[gnu::always_inline]] inline void store_sums(const Floats (&sums)[Rows][Vectors], float* to) {
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) store(finished[r] + v * kLaneCount, sums[r][v]);
+        for (int v = 0; v < Vectors; ++v) store(to + r * kPanelChannels + v * kLaneCount, sums[r][v]);
     }
-    finish_rows<Bits, Offsets, Vectors>(arguments, from.panel(), channel, lane, row, Rows, finished);
+}
+
+// A tile of all groups and the whole panel, from packed codes.
+template <int Bits, bool Offsets, size_t Block, int Rows>
+inline void multiply_tile(const LinearArguments& arguments, const PackedCodes<Bits>& from, size_t channel, size_t row) {
+    if constexpr (Rows > 1) fetch_outputs(arguments, channel, 2, row, row + Rows);
+    Floats sums[Rows][2];
+    clear(sums);
+    const QuantisedRows& a = arguments.quantised;
+    multiply_groups<Bits, Offsets, Block, Rows, 2>(a, from, 0, row, 0, a.groups, sums);
+    if constexpr (Rows == 1) {
+        finish_row<Bits, Offsets>(arguments, from.panel(), channel, row, sums[0]);
+    } else {
+        alignas(64) float finished[Rows * kPanelChannels];
+        store_sums(sums, finished);
+        finish_rows<Bits, Offsets>(arguments, from.panel(), channel, row, Rows, finished);
+    }
+}
+
+// A tile of a slab: adds to what earlier slabs left in `kept`.
+template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors>
+inline void multiply_slab_tile(const QuantisedRows& a, const SpreadCodes<Bits, Offsets>& from, size_t lane, size_t row,
+                               size_t group, size_t end_group, float* kept) {
+    Floats sums[Rows][Vectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) sums[r][v] = load(kept + r * kPanelChannels + v * kLaneCount);
+    }
+    multiply_groups<Bits, Offsets, Block, Rows, Vectors>(a, from, lane, row, group, end_group, sums);
+    store_sums(sums, kept);
+}
+
+// Rows that share what is spread of a panel, at most kSlabRows.
+template <int Bits, bool Offsets, size_t Block>
+inline void multiply_slabs(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel, size_t begin,
+                           size_t end, uint8_t* scratch) {
+    const QuantisedRows& a = arguments.quantised;
+    const size_t blocks_of_group = kActivationGroup / a.block;
+    auto* sums = reinterpret_cast<float*>(scratch);
+    std::memset(sums, 0, (end - begin) * kPanelChannels * sizeof(float));
+    SpreadCodes<Bits, Offsets> codes(scratch + kSlabRows * kPanelChannels * sizeof(float),
+                                     kSlabGroups * blocks_of_group, a.block);
+    for (size_t group = 0; group < a.groups; group += kSlabGroups) {
+        const size_t end_group = std::min(group + kSlabGroups, a.groups);
+        const size_t first = group * blocks_of_group;
+        codes.spread(panel, first, std::min(end_group * blocks_of_group, a.blocks) - first);
+        for (size_t lane = 0; lane < kPanelChannels; lane += kTileVectors * kLaneCount) {
+            for_each_row_tile(begin, end, [&]<int Rows>(size_t row) {
+                float* kept = sums + (row - begin) * kPanelChannels + lane;
+                multiply_slab_tile<Bits, Offsets, Block, Rows, kTileVectors>(a, codes, lane, row, group, end_group,
+                                                                             kept);
+            });
+        }
+    }
+    fetch_outputs(arguments, channel, 2, begin, end);
+    finish_slabs<Bits, Offsets>(arguments, panel, channel, begin, end, sums);
 }
 
 template <int Bits, bool Offsets, size_t Block>
@@ -273,16 +275,14 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
     const size_t channel = panel_index * kPanelChannels;
     if (end - begin <= kFewRows) {
         const PackedCodes<Bits> codes(panel);
-        for_each_row_tile<std::min(kTileRows, kFewRows)>(begin, end, [&]<int Rows>(size_t row) {
-            multiply_tile<Bits, Offsets, Block, Rows, 2>(arguments, codes, channel, 0, row);
+        for_each_row_tile<kPackedTileRows>(begin, end, [&]<int Rows>(size_t row) {
+            multiply_tile<Bits, Offsets, Block, Rows>(arguments, codes, channel, row);
         });
         return;
     }
-    const SpreadCodes<Bits, Offsets> codes(scratch, panel, a.blocks, a.block);
-    for (size_t lane = 0; lane < kPanelChannels; lane += kTileVectors * kLaneCount) {
-        for_each_row_tile(begin, end, [&]<int Rows>(size_t row) {
-            multiply_tile<Bits, Offsets, Block, Rows, kTileVectors>(arguments, codes, channel, lane, row);
-        });
+    for (size_t row = begin; row < end; row += kSlabRows) {
+        const size_t row_end = std::min(row + kSlabRows, end);
+        multiply_slabs<Bits, Offsets, Block>(arguments, panel, channel, row, row_end, scratch);
     }
 }
 

@@ -23,7 +23,10 @@ inline constexpr int kAttentionSums = 4;
 inline constexpr int kWideRows = 2;
 inline constexpr int kWideSums = 2;
 // So few rows read packed codes as they come.
-inline constexpr int kFewRows = 1;
+inline constexpr int kFewRows = 8;
+// For more, groups of activations whose weights are spread at once: their codes and a tile's activations stay in the L1
+// cache.
+inline constexpr size_t kSlabGroups = 4;
 
 struct Floats {
     __m256 low, high;
@@ -128,10 +131,6 @@ inline Integers exclusive_or(Integers a, Integers b) {
 inline Integers add(Integers a, Integers b) {
     return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }
-template <int Bits>
-inline Integers shift_left(Integers a) {
-    return {_mm256_slli_epi32(a.low, Bits), _mm256_slli_epi32(a.high, Bits)};
-}
 // Of each lane, the `Bits` bits from bit `first`.
 template <int Bits>
 inline Integers bits_from(Integers a, int first) {
@@ -193,7 +192,11 @@ inline Codes part_of(Codes line, int part) {
     _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
 }
 
-inline __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+// Sums of neighbours, times a factor.
+template <int Factor = 1>
+inline __m256i widened(__m256i pairs) {
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(Factor));
+}
 
 // Σ over a block of code · activation for 16 channels (see the AVX512 file).
 //
@@ -214,7 +217,8 @@ struct BlockDot {
         asm("" : "+x"(low), "+x"(high));
     }
     void widen() {
-        total = add(total, shift_left<8 - Bits>({widened(low), widened(high)}));
+        constexpr int kFactor = 1 << (8 - Bits);  // codes count from the top of their byte
+        total = add(total, {widened<kFactor>(low), widened<kFactor>(high)});
         low = high = _mm256_setzero_si256();
     }
 };

@@ -24,6 +24,9 @@ inline constexpr int kWideRows = 6;
 inline constexpr int kWideSums = 12;
 // So few rows read packed codes as they come.
 inline constexpr int kFewRows = 8;
+// For more, groups of activations whose weights are spread at once: those of most models whole, as sums then stay in
+// registers to the end.
+inline constexpr size_t kSlabGroups = 64;
 
 struct Floats {
     __m512 v;

@@ -23,6 +23,9 @@ inline constexpr int kWideRows = 1;
 inline constexpr int kWideSums = 1;
 // So few rows read packed codes as they come.
 inline constexpr int kFewRows = 1;
+// For more, groups of activations whose weights are spread at once: their codes and a tile's activations stay in the L1
+// cache.
+inline constexpr size_t kSlabGroups = 4;
 inline constexpr int kLanes = 16;
 
 struct Floats {

@@ -19,6 +19,9 @@ inline constexpr int kTileRows = NYBBLE_RVV_VLEN == 128 ? 2 : NYBBLE_RVV_VLEN ==
 inline constexpr int kF32TileRows = kTileRows;
 // So few rows read packed codes as they come, for two vectors each.
 inline constexpr int kFewRows = kTileRows / 2;
+// For more, groups of activations whose weights are spread at once: their codes and a tile's activations stay in the L1
+// cache.
+inline constexpr size_t kSlabGroups = 4;
 inline constexpr int kTileVectors = 1;
 // Attention's tiles have up to so many rows, vectors, and sums: half of the registers, and operands.
 inline constexpr int kAttentionRows = NYBBLE_RVV_VLEN == 512 ? 6 : 4;
