@@ -316,7 +316,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "speed of the default model": lambda: speed("smollm2_against_*.json"),
     "speed of shapes": lambda: speed("*_w?_block*.json"),
     "speed behind a context": lambda: speed("*_depth_and_batch.json"),
-    "speed of one linear": lambda: speed("linear_*.json"),
     "kv accuracy": kv_accuracy,
     "shapes": shapes,
     "instruction counts": instruction_counts,
