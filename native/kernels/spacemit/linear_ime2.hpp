@@ -12,6 +12,7 @@
 #include "kernels/generic/panel_blocks.hpp"
 #include "kernels/generic/tiles.hpp"
 #include "kernels/spacemit/ime2_groups.hpp"
+#include "kernels/spacemit/ime2_outlier.hpp"
 
 namespace nybble::NYBBLE_ISA {
 
