@@ -13,6 +13,9 @@ pytest.importorskip("onnx")
 from .doors import DOORS, HAS_PROVIDERS, session, stock  # noqa: E402
 from .nodes import Node  # noqa: E402
 
+FP32_ERROR = 1e-5
+"""Relative to the results: fp32 sums of a thousand terms err by less, rounded activations by 500 times as much."""
+
 
 def sweep() -> list[Node]:
     """Every form, with shapes that fit no tile."""
@@ -51,11 +54,14 @@ def test_the_custom_op_honours_a_float_accuracy_level() -> None:
 def test_no_further_from_fp32_than_onnxruntime(door: str, block: int) -> None:
     node = Node(896, 512, block=block)
     activations = node.activations(32)
-    errors = [
-        np.abs(made.run(None, {"A": activations})[0] - node.expected(activations)).mean()
-        for made in (session(door, node), stock(node))
-    ]
-    assert errors[0] <= 1.3 * errors[1]
+    expected = node.expected(activations)
+    ours, theirs = (
+        np.abs(made.run(None, {"A": activations})[0] - expected).mean() for made in (session(door, node), stock(node))
+    )
+    if theirs < FP32_ERROR * np.abs(expected).mean():
+        # ONNX Runtime 1.17 rounds activations with AVX512 only: with AVX2 its level 4 is fp32, no measure of int8.
+        pytest.skip("this ONNX Runtime computes accuracy level 4 in fp32 on this CPU")
+    assert ours <= 1.3 * theirs
 
 
 @pytest.mark.parametrize("door", DOORS)
