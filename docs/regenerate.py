@@ -71,19 +71,20 @@ def smollm2_results() -> str:
         if not path.exists():
             continue
         rows = json.loads(path.read_text(encoding="utf-8"))
-        theirs = {(row["test"], row["threads"]): row for row in rows if row["engine"] == "llama-cpp"}
-        for row in rows:
-            if row["engine"] != "nybble":
-                continue
-            other, speed = theirs[row["test"], row["threads"]]["tokens_per_second"], row["tokens_per_second"]
+        theirs = {work_of(row): row["tokens_per_second"] for row in rows if not is_ours(row)}
+        for row in filter(is_ours, rows):
+            other, speed = theirs[work_of(row)], row["tokens_per_second"]
             name = "prompt of 512 tokens" if row["test"].startswith("pp") else "generating 128 tokens"
             lines.append(
                 f"| {row['isa']} | {name} | {row['threads']} | {speed:.0f} | {share_of_ceiling(row)} | {other:.0f} "
                 f"| {speed / other:.1f} x |"
             )
-        machines.append(f"{folder.name} {rows[0]['cpu']}, {rows[0]['measured_at'][:10]}")
+        first = rows[0]
+        machines.append(
+            f"{folder.name} {first['cpu']}, {first['measured_at'][:10]}, {first['processes']} fresh processes"
+        )
     about = (
-        f"SmolLM2-135M-Instruct, Q4_1, the same file; medians of 6 fresh processes each, interleaved. Machines: "
+        f"SmolLM2-135M-Instruct, Q4_1, the same file; medians, processes interleaved. Machines: "
         f"{'; '.join(machines)}. Made by {made_by}; more in [docs/speed.md](docs/speed.md)."
     )
     return "\n".join((*lines, "", about))

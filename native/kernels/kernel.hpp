@@ -159,4 +159,6 @@ struct RowKernels {
     size_t (*highest_logit)(const float* logits, size_t count);
 };
 
+using CopyFunction = void (*)(const uint8_t* from, uint8_t* to, size_t bytes);
+
 }  // namespace nybble

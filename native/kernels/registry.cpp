@@ -77,10 +77,16 @@ KernelsOfIsa kernels_of(Isa isa) {
 
 const RowKernels& row_kernels(Isa isa) { return kernels_of(isa).rows; }
 
+#if defined(NYBBLE_IME1_KERNELS)
+namespace ime1 {
+extern const MatrixPeak matrix_peak;
+}
+#endif
 #if defined(NYBBLE_IME2_KERNELS)
 namespace ime2 {
-void copy(const uint8_t* from, uint8_t* to, size_t bytes);
-}
+extern const MatrixPeak matrix_peak;
+extern const CopyFunction copy;
+}  // namespace ime2
 #endif
 
 CopyFunction copy_function([[maybe_unused]] Isa isa) {
@@ -91,17 +97,6 @@ CopyFunction copy_function([[maybe_unused]] Isa isa) {
 }
 
 const PeakKernels& peak_kernels(Isa isa) { return kernels_of(isa).peaks; }
-
-#if defined(NYBBLE_IME1_KERNELS)
-namespace ime1 {
-extern const MatrixPeak matrix_peak;
-}
-#endif
-#if defined(NYBBLE_IME2_KERNELS)
-namespace ime2 {
-extern const MatrixPeak matrix_peak;
-}
-#endif
 
 const MatrixPeak* matrix_peak([[maybe_unused]] Isa isa) {
 #if defined(NYBBLE_IME1_KERNELS)

@@ -30,8 +30,6 @@ const LinearEntry* find_linear_kernel(const PackedFormat& format, Activations ac
 
 const RowKernels& row_kernels(Isa isa);
 
-using CopyFunction = void (*)(const uint8_t* from, uint8_t* to, size_t bytes);
-
 // What copies weights from memory fastest.
 CopyFunction copy_function(Isa isa);
 

@@ -25,10 +25,16 @@ struct StagedSizes {
 
     // Of a row's codes, with what kernels read behind them.
     size_t activation_bytes() const { return round_up(k, kActivationGroup) + 4 * kCacheLine; }
-    bool fit(const Staging& staging) const {
-        return bytes >= kLeastStagedBytes && k >= kLeastStagedFeatures && panels >= kLeastStagedPanels &&
-               activation_bytes() + panel_bytes <= staging.block_bytes();
+    // The first of them that keeps such weights from being staged.
+    enum class Unfit { none, features, bytes, panels, block };
+    Unfit unfit(const Staging& staging) const {
+        if (k < kLeastStagedFeatures) return Unfit::features;
+        if (bytes < kLeastStagedBytes) return Unfit::bytes;
+        if (panels < kLeastStagedPanels) return Unfit::panels;
+        if (activation_bytes() + panel_bytes > staging.block_bytes()) return Unfit::block;
+        return Unfit::none;
     }
+    bool fit(const Staging& staging) const { return unfit(staging) == Unfit::none; }
 };
 
 // Why such weights are not staged; empty: they are.

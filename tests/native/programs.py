@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -60,6 +62,28 @@ def pack(*parts: Tensor, threads: int = 1, layout: str = "panel32") -> _native.P
 def bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
     """For comparisons that tell -0 from 0 and NaN from NaN."""
     return np.ascontiguousarray(values).view(np.uint32)
+
+
+class Rung(Exception):
+    """What an alarm of :func:`alarm` raises."""
+
+
+@contextmanager
+def alarm() -> Iterator[Callable[[float], None]]:
+    """What sets an alarm in so many seconds, which raises :class:`Rung` as Ctrl-C would raise KeyboardInterrupt."""
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    def ring_in(seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield ring_in
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class OpProgram:

@@ -10,7 +10,6 @@ import ctypes
 import ctypes.util
 import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pytest
 from nybble import _native
 from nybble.quant.storage import StorageType
 
-from .programs import ISAS, OpProgram, bits, pack
+from .programs import ISAS, OpProgram, Rung, alarm, bits, pack
 from .test_linear_kernels import KERNELS, case_of
 
 K, N = 2048, 4100
@@ -202,19 +201,9 @@ def test_a_signal_ends_a_step_and_the_next_is_whole(library: str) -> None:
         program.native.linear("linear", codes, weights, kernel, output, None, None)
     program.outputs(output, N)
 
-    class Rung(Exception):
-        pass
-
-    def ring(*_: object) -> None:
-        raise Rung
-
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
+    with alarm() as ring_in:
         for delay in (0.002, 0.01, 0.03):
-            signal.setitimer(signal.ITIMER_REAL, delay)
+            ring_in(delay)
             with pytest.raises(Rung):
                 program.run()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     np.testing.assert_array_equal(bits(program.run()), bits(case.run(kernel)))

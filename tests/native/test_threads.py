@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from nybble import _native
 
-from .programs import ISAS, OpProgram
+from .programs import ISAS, OpProgram, Rung, alarm
 
 OPS = 100
 
@@ -74,21 +73,12 @@ def test_a_signal_ends_a_step(pool: int | list[int]) -> None:
     native_pool = _native.ThreadPool(pool if isinstance(pool, int) else [(cpu, False, False) for cpu in pool])
     program, _ = adding(512, SHARED, 4000, native_pool)  # a second or so
 
-    class Rung(Exception):
-        pass
-
-    def ring(*_: object) -> None:
-        raise Rung
-
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        cache = program.cache()
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
+    cache = program.cache()
+    with alarm() as ring_in:
+        ring_in(0.01)
         with pytest.raises(Rung):
             program.run(cache=cache)
-        assert cache.length == 0, "the step went on to its end"
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    assert cache.length == 0, "the step went on to its end"
 
 
 @pytest.mark.parametrize("threads", [2, 3, 7])

@@ -35,11 +35,8 @@ int32_t multiply_tiles(size_t rounds, const PeakOperands& operands) {
     return result;
 }
 
-}  // namespace
-
 // To memory beside the core: eight registers at a time.
-void copy(const uint8_t* from, uint8_t* to, size_t bytes);
-void copy(const uint8_t* from, uint8_t* to, size_t bytes) {
+void copy_registers(const uint8_t* from, uint8_t* to, size_t bytes) {
     __asm__ volatile(
         "1:\n\t"
         "vsetvli t0, %[bytes], e8, m8, ta, ma\n\t"
@@ -54,12 +51,16 @@ void copy(const uint8_t* from, uint8_t* to, size_t bytes) {
         : "t0", "memory", NYBBLE_VECTOR_CLOBBERS);
 }
 
+}  // namespace
+
 extern const LinearKernel linear_w4_int8_panel32k32, linear_w4_int8_panel32k16, linear_w8_int8_panel32k16;
+extern const CopyFunction copy;
 extern const MatrixPeak matrix_peak;
 
 const LinearKernel linear_w4_int8_panel32k32 = {linear_ime2<4, Layout::panel32k32>, linear_ime2_scratch_bytes};
 const LinearKernel linear_w4_int8_panel32k16 = {linear_ime2<4, Layout::panel32k16>, linear_ime2_scratch_bytes};
 const LinearKernel linear_w8_int8_panel32k16 = {linear_ime2<8, Layout::panel32k16>, linear_ime2_scratch_bytes};
+const CopyFunction copy = copy_registers;
 const MatrixPeak matrix_peak = {multiply_tiles, 8 * 32 * 16};
 
 }  // namespace nybble::ime2
