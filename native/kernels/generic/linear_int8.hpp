@@ -3,7 +3,8 @@
 //   for each block: t = fma(float(dot), step, t); t = fma(offset, Σ codes, t)
 //   f = fma(t, activation scale, f)
 // over groups in order and then outliers, so a row gives the same bits alone, in a tile, and on any instruction set.
-// A few rows read the packed codes as they come; for more, a panel's codes are first spread to a byte each, and reused.
+// A few rows read the packed codes as they come; for more than kFewRows, a panel's codes are first spread to a byte
+// each, kSlabGroups groups at a time, and reused.
 #pragma once
 
 #include <algorithm>
@@ -45,6 +46,7 @@ inline constexpr int kTileSums = kTileRows * kTileVectors;
 inline constexpr int kPackedTileRows = kTileSums < 2 ? 1 : kTileSums / 2;
 
 inline size_t linear_int8_scratch_bytes(const PackedMatrix&) {
+    if (kSlabGroups == 0) return 0;
     return kSlabRows * kPanelChannels * sizeof(float) + SpreadCodes<8, true>::kMostBytes;
 }
 
@@ -281,9 +283,11 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
         });
         return;
     }
-    for (size_t row = begin; row < end; row += kSlabRows) {
-        const size_t row_end = std::min(row + kSlabRows, end);
-        multiply_slabs<Bits, Offsets, Block>(arguments, panel, channel, row, row_end, scratch);
+    if constexpr (kSlabGroups > 0) {
+        for (size_t row = begin; row < end; row += kSlabRows) {
+            const size_t row_end = std::min(row + kSlabRows, end);
+            multiply_slabs<Bits, Offsets, Block>(arguments, panel, channel, row, row_end, scratch);
+        }
     }
 }
 

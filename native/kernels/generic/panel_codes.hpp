@@ -8,8 +8,9 @@ namespace nybble::NYBBLE_ISA {
 
 inline constexpr size_t kGroupBytes = 2 * 64;  // 4 k of a panel, a byte a code
 
-// Bytes from the line being multiplied to the line being fetched.
-inline constexpr size_t kPrefetchDistance = 1536;
+// Bytes from the line being multiplied to the line being fetched. From nearer than 8 KB a single row takes a tenth
+// longer.
+inline constexpr size_t kPrefetchDistance = 8192;
 
 template <int Bits>
 inline Floats load_steps(const uint16_t* scales) {

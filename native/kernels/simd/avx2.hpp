@@ -23,7 +23,7 @@ inline constexpr int kAttentionSums = 4;
 inline constexpr int kWideRows = 2;
 inline constexpr int kWideSums = 2;
 // So few rows read packed codes as they come.
-inline constexpr int kFewRows = 8;
+inline constexpr size_t kFewRows = 8;
 // For more, groups of activations whose weights are spread at once: their codes and a tile's activations stay in the L1
 // cache.
 inline constexpr size_t kSlabGroups = 4;

@@ -22,11 +22,10 @@ inline constexpr int kAttentionSums = 24;
 // And those of an int8 KV cache.
 inline constexpr int kWideRows = 6;
 inline constexpr int kWideSums = 12;
-// So few rows read packed codes as they come.
-inline constexpr int kFewRows = 8;
-// For more, groups of activations whose weights are spread at once: those of most models whole, as sums then stay in
-// registers to the end.
-inline constexpr size_t kSlabGroups = 64;
+// Any number of rows reads packed codes as they come: taking them apart for each tile costs less than the traffic of
+// spread ones, which leave the L1 cache.
+inline constexpr size_t kFewRows = SIZE_MAX;
+inline constexpr size_t kSlabGroups = 0;
 
 struct Floats {
     __m512 v;
@@ -128,7 +127,7 @@ inline Codes part_of(Codes line, int part) {
     return {_mm512_and_si512(shifted, _mm512_set1_epi8(-64))};
 }
 [[gnu::always_inline]] inline void prefetch(const uint8_t* address) {
-    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
 }
 
 // Σ over a block of code · activation for 16 channels; less the zero point's part, which is `start`, if `Symmetric`.

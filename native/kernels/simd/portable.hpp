@@ -22,7 +22,7 @@ inline constexpr int kAttentionSums = 1;
 inline constexpr int kWideRows = 1;
 inline constexpr int kWideSums = 1;
 // So few rows read packed codes as they come.
-inline constexpr int kFewRows = 1;
+inline constexpr size_t kFewRows = 1;
 // For more, groups of activations whose weights are spread at once: their codes and a tile's activations stay in the L1
 // cache.
 inline constexpr size_t kSlabGroups = 4;

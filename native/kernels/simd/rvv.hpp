@@ -18,7 +18,7 @@ namespace nybble::NYBBLE_RVV {
 inline constexpr int kTileRows = NYBBLE_RVV_VLEN == 128 ? 2 : NYBBLE_RVV_VLEN == 256 ? 4 : 6;
 inline constexpr int kF32TileRows = kTileRows;
 // So few rows read packed codes as they come, for two vectors each.
-inline constexpr int kFewRows = kTileRows / 2;
+inline constexpr size_t kFewRows = kTileRows / 2;
 // For more, groups of activations whose weights are spread at once: their codes and a tile's activations stay in the L1
 // cache.
 inline constexpr size_t kSlabGroups = 4;
