@@ -63,9 +63,10 @@ class Toolchain:
     build: Path
 
     def compile(self, to: Path) -> Path:
-        """The program that runs kernels, at fixed addresses."""
+        """The program that runs kernels, at fixed addresses, with room before it for what replaces IME words."""
         objects = sorted((self.build / "CMakeFiles" / "nybble_core.dir").rglob("*.o"))
         flags = ["-march=rv64gc", "-std=c++20", "-O2", "-no-pie", "-DNYBBLE_RVV_KERNELS", f"-I{ROOT / 'native'}"]
+        flags.append("-Wl,--image-base=0x10000000")
         program = to / "run_kernels"
         subprocess.run([self.folder / "clang++", *flags, HERE / "run_kernels.cpp", *objects, "-o", program], check=True)
         return program

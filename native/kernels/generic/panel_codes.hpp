@@ -1,12 +1,11 @@
 // The codes of a panel32 panel as tiles of int8 activations read them: packed, or spread to a byte each.
 #pragma once
 
+#include "kernels/generic/activation_rows.hpp"
 #include "kernels/generic/panel_blocks.hpp"
 #include "kernels/generic/tiles.hpp"
 
 namespace nybble::NYBBLE_ISA {
-
-inline constexpr size_t kGroupBytes = 2 * 64;  // 4 k of a panel, a byte a code
 
 // Bytes from the line being multiplied to the line being fetched. From nearer than 8 KB a single row takes a tenth
 // longer.
@@ -18,11 +17,26 @@ inline Floats load_steps(const uint16_t* scales) {
     return Bits == 8 ? scale : multiply(scale, broadcast(1.0f / (1 << (8 - Bits))));
 }
 
+// The weights of 16 channels, each at its own k, from their codes and the scales of the channels' blocks.
+template <int Bits, bool Offsets>
+inline Floats weights_from(Integers codes, const uint16_t* scales) {
+    constexpr int zero_point = Offsets ? 0 : 1 << (Bits - 1);
+    const Floats factor = to_floats(add(codes, broadcast_integer(-zero_point)));
+    if constexpr (Offsets) return multiply_add(factor, load_half(scales), load_half(scales + kPanelChannels));
+    return multiply(factor, load_half(scales));
+}
+
 // A panel of packed codes, read as they come: in one stream.
 template <int Bits>
 class PackedCodes {
   public:
-    static constexpr int parts = 8 / Bits;  // k groups that share a line
+    static constexpr bool takes_one_row = false;  // no more than that
+    static constexpr int bits = Bits;
+    static constexpr int parts = 8 / Bits;   // k groups that share a line
+    static constexpr size_t lane_bytes = 4;  // of a line
+    using Line = Codes;
+    template <int Rows>
+    using Activations = RowsApart<Rows>;
 
     explicit PackedCodes(const PanelBlocks& panel) : panel_(panel) {}
     const PanelBlocks& panel() const { return panel_; }
@@ -38,16 +52,29 @@ class PackedCodes {
         return load_code_group(from);
     }
     static Codes part(Codes line, int part) { return part_of<Bits>(line, part); }
+    // The weights that meet an outlier: of 16 channels from lane `lane` of the panel.
+    template <bool Offsets>
+    static Floats weights_of(const PanelBlocks& panel, const Outlier& outlier, size_t lane) {
+        const size_t k_group = outlier.place / 4;
+        const uint8_t* line = panel.codes(outlier.block) + (k_group / parts * kPanelChannels + lane) * lane_bytes;
+        const auto first_bit = static_cast<int>(outlier.place % 4 * 8 + k_group % parts * Bits);
+        return weights_from<Bits, Offsets>(bits_from<Bits>(load_integers(line), first_bit),
+                                           panel.scales(outlier.block) + lane);
+    }
 
   private:
     const PanelBlocks& panel_;
 };
 
 // Groups of a panel whose codes are spread to a byte each, steps and offsets to fp32.
-template <int Bits, bool Offsets>
+template <typename Packed, bool Offsets>
 class SpreadCodes {
   public:
     static constexpr int parts = 1;
+    static constexpr size_t lane_bytes = 4;
+    using Line = Codes;
+    template <int Rows>
+    using Activations = typename Packed::template Activations<Rows>;
 
     // Places for `blocks` blocks.
     SpreadCodes(uint8_t* memory, size_t blocks, size_t block)
@@ -87,16 +114,17 @@ class SpreadCodes {
   private:
     void spread(const uint8_t* packed, const uint16_t* scales, size_t block) {
         for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount, scales += kLaneCount) {
-            store(steps_ + block * kPanelChannels + lane, load_steps<Bits>(scales));
+            store(steps_ + block * kPanelChannels + lane, load_steps<Packed::bits>(scales));
             if constexpr (Offsets) store(offsets_ + block * kPanelChannels + lane, load_half(scales + kPanelChannels));
         }
         uint8_t* to = codes_ + block * block_bytes_;
-        for (const uint8_t* end = packed + block_bytes_ * Bits / 8; packed != end; packed += kGroupBytes) {
-            const Codes x = PackedCodes<Bits>::line(packed), y = PackedCodes<Bits>::line(packed + 64);
+        constexpr size_t line_bytes = kPanelChannels * Packed::lane_bytes;
+        for (const uint8_t* end = packed + block_bytes_ * Packed::bits / 8; packed != end; packed += line_bytes) {
+            const auto x = Packed::line(packed), y = Packed::line(packed + line_bytes / 2);
 #pragma GCC unroll 8
-            for (int part = 0; part < 8 / Bits; ++part, to += kGroupBytes) {
-                store_code_group(to, part_of<Bits>(x, part));
-                store_code_group(to + 64, part_of<Bits>(y, part));
+            for (int part = 0; part < Packed::parts; ++part, to += kPanelChannels * lane_bytes) {
+                store_code_group(to, Packed::part(x, part));
+                store_code_group(to + 64, Packed::part(y, part));
             }
         }
     }

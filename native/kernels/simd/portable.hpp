@@ -171,6 +171,18 @@ inline Codes load_code_group(const uint8_t* from) {
     return codes;
 }
 inline void store_code_group(uint8_t* to, const Codes& a) { std::memcpy(to, a.v, sizeof a.v); }
+// Of 16 channels × 8 k, the first and the second 4 k.
+struct CodePair {
+    Codes first, second;
+};
+inline CodePair load_code_pair(const uint8_t* from) {
+    CodePair pair;
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+        std::memcpy(pair.first.v + 4 * lane, from + 8 * lane, 4);
+        std::memcpy(pair.second.v + 4 * lane, from + 8 * lane + 4, 4);
+    }
+    return pair;
+}
 // The codes of k group `part` of the 8 / Bits that share a line, as BlockDot takes them.
 template <int Bits>
 inline Codes part_of(Codes line, int part) {
@@ -205,27 +217,6 @@ inline Integers bits_of_line(const uint8_t* from, int first) {
         return static_cast<int32_t>((lane >> first) & ((1u << Bits) - 1));
     });
 }
-
-// Tiles over lines of 8 k (panel32k8).
-inline constexpr int kLineRows = 1;
-inline constexpr int kLineVectors = 1;
-
-// Σ over a block of code · activation for 16 channels of a line of 8 k, 8 channels at a time.
-template <int Bits, bool Symmetric>
-struct LineDot {
-    Integers total;
-    void start(int32_t start) { total = broadcast_integer(Symmetric ? start : 0); }
-    void accumulate(int half, const Codes& weights, int64_t activations) {
-        int8_t a[8];
-        std::memcpy(a, &activations, sizeof a);
-        for (int channel = 0; channel < 8; ++channel) {
-            int32_t dot = 0;
-            for (int k = 0; k < 8; ++k) dot += weights.v[8 * channel + k] * a[k];
-            total.v[8 * half + channel] += dot;
-        }
-    }
-    void widen() {}
-};
 
 // 16-bit activations, 16 in 32 bytes.
 inline void store_wide(uint8_t* to, Integers a) {

@@ -4,12 +4,15 @@
 // A vector is 16 lanes at every VLEN: GNU vectors of 64 bytes, which the compiler maps to register groups and
 // instructions of fixed length. Unlike the intrinsics' types, which have no size, they can be members and array
 // elements; unlike types of fixed VLEN, their code runs wherever VLEN is at least what the file is compiled for (a
-// target each for 128, 256 and 512: groups of 4, 2 and 1 registers). GCC 14 knows them too, without their builtins.
+// target each for 128, 256 and 512: groups of 4, 2 and 1 registers). GCC 14 knows them too, but for some builtins and
+// with some faults, which docs/kernels.md lists: no vector is halved or joined with another, nor takes over 8
+// registers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace nybble::NYBBLE_RVV {
@@ -27,8 +30,8 @@ inline constexpr int kTileVectors = 1;
 inline constexpr int kAttentionRows = NYBBLE_RVV_VLEN == 512 ? 6 : 4;
 inline constexpr int kAttentionVectors = NYBBLE_RVV_VLEN / 128;
 inline constexpr int kAttentionSums = kAttentionRows * kAttentionVectors;
-// Those of an int8 KV cache: one of its sums takes 2048 bits.
-inline constexpr int kWideRows = NYBBLE_RVV_VLEN / 128;
+// Those of an int8 KV cache: one of its sums takes 1024 bits.
+inline constexpr int kWideRows = NYBBLE_RVV_VLEN == 512 ? 6 : NYBBLE_RVV_VLEN / 64;
 inline constexpr int kWideSums = kWideRows;
 
 template <typename T, size_t Count>
@@ -60,6 +63,17 @@ inline V each_lane(Function function) {
     return result;
 }
 
+// Each lane as a number of another type.
+template <typename To, typename From>
+inline To converted(From from) {
+#if defined(__clang__)
+    return __builtin_convertvector(from, To);
+#else
+    return each_lane<To>(
+        [&](size_t lane) { return static_cast<std::remove_reference_t<decltype(To{}[0])>>(from[lane]); });
+#endif
+}
+
 inline Vector<int32_t, 16> lane_numbers() {
     return Vector<int32_t, 16>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 }
@@ -74,20 +88,27 @@ inline Floats load_first(const float* from, size_t count) {
 inline void store(float* to, Floats a) { std::memcpy(to, &a.v, sizeof a.v); }
 inline void store_first(float* to, Floats a, size_t count) { std::memcpy(to, &a.v, count * sizeof(float)); }
 inline Floats load_half(const uint16_t* from) {
-    return {__builtin_convertvector(load_as<Vector<_Float16, 16>>(from), Vector<float, 16>)};
+    return {converted<Vector<float, 16>>(load_as<Vector<_Float16, 16>>(from))};
 }
 inline void store_half(uint16_t* to, Floats a) {
-    const auto halves = __builtin_convertvector(a.v, Vector<_Float16, 16>);
+    const auto halves = converted<Vector<_Float16, 16>>(a.v);
     std::memcpy(to, &halves, sizeof halves);
 }
 inline Floats load_bfloat(const uint16_t* from) {
-    const auto wide = __builtin_convertvector(load_as<Vector<uint16_t, 16>>(from), Vector<uint32_t, 16>) << 16;
+    const auto wide = converted<Vector<uint32_t, 16>>(load_as<Vector<uint16_t, 16>>(from)) << 16;
     return {load_as<Vector<float, 16>>(&wide)};
 }
 
 inline Floats add(Floats a, Floats b) { return {a.v + b.v}; }
 inline Floats subtract(Floats a, Floats b) { return {a.v - b.v}; }
-inline Floats multiply(Floats a, Floats b) { return {a.v * b.v}; }
+// GCC 14 fuses a product with an addition, whatever -ffp-contract says, unless it does not see where it is from.
+inline Floats multiply(Floats a, Floats b) {
+    Floats product = {a.v * b.v};
+#if !defined(__clang__)
+    __asm__("" : "+vr"(product.v));
+#endif
+    return product;
+}
 inline Floats divide(Floats a, Floats b) { return {a.v / b.v}; }
 // a·b + c with one rounding.
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
@@ -104,23 +125,24 @@ inline Floats absolute(Floats a) {
     return {reinterpret_cast<Vector<float, 16>>(reinterpret_cast<Vector<int32_t, 16>>(a.v) & 0x7fffffff)};
 }
 
-template <size_t Count, size_t... I>
-inline auto halves_added(Vector<float, Count> a, std::index_sequence<I...>) {
-    return __builtin_shufflevector(a, a, I...) + __builtin_shufflevector(a, a, (I + Count / 2)...);
+// Lane i + lane i + Distance; where there is none, anything.
+template <int Distance, int... I>
+inline Floats lanes_added(Floats a, std::integer_sequence<int, I...>) {
+    return {a.v + __builtin_shufflevector(a.v, a.v, (I + Distance < 16 ? I + Distance : -1)...)};
 }
 // ((lanes 0-7 + lanes 8-15) folded in halves): one fixed order.
 inline float sum(Floats a) {
-    const Vector<float, 8> eight = halves_added<16>(a.v, std::make_index_sequence<8>());
-    const Vector<float, 4> four = halves_added<8>(eight, std::make_index_sequence<4>());
-    const Vector<float, 2> two = halves_added<4>(four, std::make_index_sequence<2>());
-    return two[0] + two[1];
+    const auto lanes = std::make_integer_sequence<int, 16>();
+    const Floats four = lanes_added<4>(lanes_added<8>(a, lanes), lanes);
+    const Floats two = lanes_added<2>(four, lanes);
+    return two.v[0] + two.v[1];
 }
 inline float largest(Floats a) {
 #if __has_builtin(__builtin_reduce_max)
     return __builtin_reduce_max(a.v);
 #else
     float result = a.v[0];
-    for (size_t i = 1; i < 16; ++i) result = result > a.v[i] ? result : a.v[i];
+    for (size_t i = 0; i < 16; ++i) result = __builtin_fmaxf(result, a.v[i]);
     return result;
 #endif
 }
@@ -132,9 +154,9 @@ inline size_t lane_of(Floats a, float value) {
 #if __has_builtin(__builtin_reduce_min)
     return static_cast<size_t>(__builtin_reduce_min(lanes));
 #else
-    size_t lane = 0;
-    while (lane < 16 && lanes[lane] == 16) ++lane;
-    return lane;
+    int32_t lane = 16;
+    for (size_t i = 0; i < 16; ++i) lane = lane < lanes[i] ? lane : lanes[i];
+    return static_cast<size_t>(lane);
 #endif
 }
 // Lanes from `count` on become `rest`.
@@ -155,7 +177,7 @@ inline Integers bits_from(Integers a, int first) {
     const auto lanes = reinterpret_cast<Vector<uint32_t, 16>>(a.v);
     return {reinterpret_cast<Vector<int32_t, 16>>((lanes >> first) & ((1u << Bits) - 1))};
 }
-inline Floats to_floats(Integers a) { return {__builtin_convertvector(a.v, Vector<float, 16>)}; }
+inline Floats to_floats(Integers a) { return {converted<Vector<float, 16>>(a.v)}; }
 inline Floats round_to_even(Floats a) {
 #if __has_builtin(__builtin_elementwise_roundeven)
     return {__builtin_elementwise_roundeven(a.v)};
@@ -168,14 +190,14 @@ inline Integers to_integers(Floats a) {
     const Floats rounded = round_to_even(a);
     const auto inside = (rounded.v >= -0x1p31f) & (rounded.v < 0x1p31f);
     const Vector<float, 16> safe = inside ? rounded.v : Vector<float, 16>{};
-    return {inside ? __builtin_convertvector(safe, Vector<int32_t, 16>) : Vector<int32_t, 16>{} + INT32_MIN};
+    return {inside ? converted<Vector<int32_t, 16>>(safe) : Vector<int32_t, 16>{} + INT32_MIN};
 }
 // 2ⁿ where the low 9 bits of a lane are n + 127, for n in -126..127; infinity for 128.
 inline Floats power_of_low_bits(Floats a) {
     return {reinterpret_cast<Vector<float, 16>>(reinterpret_cast<Vector<uint32_t, 16>>(a.v) << 23)};
 }
 inline void store_int8(int8_t* to, Integers a) {
-    const auto bytes = __builtin_convertvector(a.v, Vector<int8_t, 16>);
+    const auto bytes = converted<Vector<int8_t, 16>>(a.v);
     std::memcpy(to, &bytes, sizeof bytes);
 }
 
@@ -195,6 +217,15 @@ struct Codes {
 };
 inline Codes load_code_group(const uint8_t* from) { return {load_as<Vector<uint8_t, 64>>(from)}; }
 inline void store_code_group(uint8_t* to, Codes a) { std::memcpy(to, &a.v, sizeof a.v); }
+// Of 16 channels × 8 k, the first and the second 4 k.
+struct CodePair {
+    Codes first, second;
+};
+inline CodePair load_code_pair(const uint8_t* from) {
+    const auto lanes = load_as<Vector<uint64_t, 16>>(from);
+    return {{reinterpret_cast<Vector<uint8_t, 64>>(converted<Vector<uint32_t, 16>>(lanes))},
+            {reinterpret_cast<Vector<uint8_t, 64>>(converted<Vector<uint32_t, 16>>(lanes >> 32))}};
+}
 // The codes of k group `part` of the 8 / Bits that share a line, as BlockDot takes them.
 template <int Bits>
 inline Codes part_of(Codes line, int part) {
@@ -211,31 +242,26 @@ inline Vector<int8_t, 64> repeat(int32_t activations) {
 // Neighbours added: narrowing the lanes of twice the width takes the even ones, after a shift the odd ones.
 inline Vector<int32_t, 32> pairs_added(Vector<int16_t, 64> a) {
     const auto pairs = reinterpret_cast<Vector<int32_t, 32>>(a);
-    const auto even = __builtin_convertvector(pairs, Vector<int16_t, 32>);
-    const auto odd = __builtin_convertvector(pairs >> 16, Vector<int16_t, 32>);
-    return __builtin_convertvector(even, Vector<int32_t, 32>) + __builtin_convertvector(odd, Vector<int32_t, 32>);
+    const auto even = converted<Vector<int16_t, 32>>(pairs);
+    const auto odd = converted<Vector<int16_t, 32>>(pairs >> 16);
+    return converted<Vector<int32_t, 32>>(even) + converted<Vector<int32_t, 32>>(odd);
 }
 // Modulo 2³².
 template <size_t Count>
 inline Vector<uint32_t, Count / 2> pairs_added(Vector<uint32_t, Count> a) {
     const auto pairs = reinterpret_cast<Vector<uint64_t, Count / 2>>(a);
-    return __builtin_convertvector(pairs, Vector<uint32_t, Count / 2>) +
-           __builtin_convertvector(pairs >> 32, Vector<uint32_t, Count / 2>);
+    return converted<Vector<uint32_t, Count / 2>>(pairs) + converted<Vector<uint32_t, Count / 2>>(pairs >> 32);
 }
 inline Vector<int32_t, 16> pairs_added(Vector<int32_t, 32> a) {
     return reinterpret_cast<Vector<int32_t, 16>>(pairs_added<32>(reinterpret_cast<Vector<uint32_t, 32>>(a)));
 }
 
-inline Vector<int32_t, 32> joined(Vector<int32_t, 16> a, Vector<int32_t, 16> b) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-                                   22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
-}
-
 // Σ over a block of code · activation for 16 channels (see the AVX512 file).
 //
-// 2- and 4-bit codes: eight products of at most 15·127 fit in 16 bits, so neighbours are added only every 32 k.
+// 2- and 4-bit codes: sixteen products of at most 15·127 fit in 16 bits, so neighbours are added only every 64 k.
 template <int Bits, bool Symmetric>
 struct BlockDot {
+    static constexpr int most_groups = 16;
     Integers total;
     Vector<int16_t, 64> products;
     void start(int32_t start) {
@@ -243,8 +269,7 @@ struct BlockDot {
         products = Vector<int16_t, 64>{};
     }
     void accumulate(Codes weights, int32_t activations) {
-        products += __builtin_convertvector(weights.v, Vector<int16_t, 64>) *
-                    __builtin_convertvector(repeat(activations), Vector<int16_t, 64>);
+        products += converted<Vector<int16_t, 64>>(weights.v) * converted<Vector<int16_t, 64>>(repeat(activations));
     }
     void widen() {
         total.v += pairs_added(pairs_added(products)) << (8 - Bits);
@@ -252,7 +277,8 @@ struct BlockDot {
     }
 };
 
-// 8-bit codes less 128 are signed, so that a product fits in 16 bits. Subtracting 128 is what a symmetric block needs.
+// 8-bit codes less 128 are signed, so that two products, at most 2·128·127, fit in 16 bits: of k 0 and 2, and of 1
+// and 3. Subtracting 128 is what a symmetric block needs.
 template <bool Symmetric>
 struct BlockDot<8, Symmetric> {
     Integers total;
@@ -263,8 +289,11 @@ struct BlockDot<8, Symmetric> {
     }
     void accumulate(Codes weights, int32_t activations) {
         const auto codes = reinterpret_cast<Vector<int8_t, 64>>(weights.v ^ 128);
-        pairs += pairs_added(__builtin_convertvector(codes, Vector<int16_t, 64>) *
-                             __builtin_convertvector(repeat(activations), Vector<int16_t, 64>));
+        const auto products =
+            converted<Vector<int16_t, 64>>(codes) * converted<Vector<int16_t, 64>>(repeat(activations));
+        const auto two = reinterpret_cast<Vector<uint32_t, 32>>(products);
+        const auto sums = converted<Vector<uint16_t, 32>>(two) + converted<Vector<uint16_t, 32>>(two >> 16);
+        pairs += converted<Vector<int32_t, 32>>(reinterpret_cast<Vector<int16_t, 32>>(sums));
     }
     void widen() {
         total.v += pairs_added(pairs);
@@ -276,80 +305,37 @@ struct BlockDot<8, Symmetric> {
 template <int Bits>
 inline Integers bits_of_line(const uint8_t* from, int first) {
     const auto lanes = load_as<Vector<uint64_t, 16>>(from) >> static_cast<uint64_t>(first);
-    return {__builtin_convertvector(lanes, Vector<int32_t, 16>) & ((1 << Bits) - 1)};
+    return {converted<Vector<int32_t, 16>>(lanes) & ((1 << Bits) - 1)};
 }
 
-// Tiles over lines of 8 k (panel32k8): 16-bit sums of a row and vector take 8 registers at VLEN 256.
-inline constexpr int kLineRows = NYBBLE_RVV_VLEN == 512 ? 4 : NYBBLE_RVV_VLEN == 256 ? 2 : 1;
-inline constexpr int kLineVectors = NYBBLE_RVV_VLEN == 128 ? 1 : 2;
-
-// Σ over a block of code · activation for 16 channels of a line of 8 k, 8 channels at a time. As BlockDot, but 16-bit
-// lanes are those of the 8 k of a channel: eight products of at most 15·127 are reached after 64 k.
-template <int Bits, bool Symmetric>
-struct LineDot {
-    Integers total;
-    Vector<int16_t, 64> products[2];
-    void start(int32_t start) {
-        total = broadcast_integer(Symmetric ? start : 0);
-        products[0] = products[1] = Vector<int16_t, 64>{};
-    }
-    void accumulate(int half, Codes weights, int64_t activations) {
-        const auto repeated = reinterpret_cast<Vector<int8_t, 64>>(activations + Vector<int64_t, 8>{});
-        products[half] += __builtin_convertvector(weights.v, Vector<int16_t, 64>) *
-                          __builtin_convertvector(repeated, Vector<int16_t, 64>);
-    }
-    void widen() {
-        const auto sums = joined(pairs_added(pairs_added(products[0])), pairs_added(pairs_added(products[1])));
-        total.v += pairs_added(sums) << (8 - Bits);
-        products[0] = products[1] = Vector<int16_t, 64>{};
-    }
-};
-
-template <bool Symmetric>
-struct LineDot<8, Symmetric> {
-    Integers total;
-    Vector<int32_t, 32> pairs[2];
-    void start(int32_t start) {
-        total = broadcast_integer(Symmetric ? 0 : -start);
-        pairs[0] = pairs[1] = Vector<int32_t, 32>{};
-    }
-    void accumulate(int half, Codes weights, int64_t activations) {
-        const auto codes = reinterpret_cast<Vector<int8_t, 64>>(weights.v ^ 128);
-        const auto repeated = reinterpret_cast<Vector<int8_t, 64>>(activations + Vector<int64_t, 8>{});
-        pairs[half] += pairs_added(__builtin_convertvector(codes, Vector<int16_t, 64>) *
-                                   __builtin_convertvector(repeated, Vector<int16_t, 64>));
-    }
-    void widen() {
-        total.v += pairs_added(joined(pairs_added(pairs[0]), pairs_added(pairs[1])));
-        pairs[0] = pairs[1] = Vector<int32_t, 32>{};
-    }
-};
-
-// 16-bit activations, 16 in 32 bytes.
+// 16-bit activations, 16 in 32 bytes: of each four, those of even places first.
 inline void store_wide(uint8_t* to, Integers a) {
-    const auto values = __builtin_convertvector(a.v, Vector<int16_t, 16>);
-    std::memcpy(to, &values, sizeof values);
+    const auto values = converted<Vector<int16_t, 16>>(a.v);
+    const auto ordered = __builtin_shufflevector(values, values, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+    std::memcpy(to, &ordered, sizeof ordered);
 }
 
 // Σ code · activation for 16 lanes of codes, modulo 2³². `group` is that of 4 activations among 16.
 struct WideDot {
-    Vector<uint32_t, 64> products;  // four sums a lane
+    Vector<uint32_t, 32> products;  // two sums a lane
     uint32_t first;
     void start(int32_t value) {
-        products = Vector<uint32_t, 64>{};
+        products = Vector<uint32_t, 32>{};
         first = static_cast<uint32_t>(value);
     }
     void accumulate(Codes codes, const uint8_t* activations, size_t group) {
-        int64_t four;
-        std::memcpy(&four, __builtin_assume_aligned(activations + 8 * group, sizeof(int32_t)), sizeof four);
-        const auto repeated = reinterpret_cast<Vector<int16_t, 64>>(four + Vector<int64_t, 16>{});
-        products += reinterpret_cast<Vector<uint32_t, 64>>(__builtin_convertvector(codes.v, Vector<int32_t, 64>) *
-                                                           __builtin_convertvector(repeated, Vector<int32_t, 64>));
+        const auto pairs = reinterpret_cast<Vector<uint16_t, 32>>(codes.v);
+        accumulate_two(pairs & 0xff, activations + 8 * group);
+        accumulate_two(pairs >> 8, activations + 8 * group + 4);
     }
-    Integers total() const {
-        const Vector<uint32_t, 16> sums = pairs_added<32>(pairs_added<64>(products)) + first;
-        return {reinterpret_cast<Vector<int32_t, 16>>(sums)};
+    void accumulate_two(Vector<uint16_t, 32> codes, const uint8_t* activations) {
+        int32_t two;
+        std::memcpy(&two, __builtin_assume_aligned(activations, sizeof two), sizeof two);
+        const auto repeated = reinterpret_cast<Vector<int16_t, 32>>(broadcast_integer(two).v);
+        products += reinterpret_cast<Vector<uint32_t, 32>>(converted<Vector<int32_t, 32>>(codes) *
+                                                           converted<Vector<int32_t, 32>>(repeated));
     }
+    Integers total() const { return {reinterpret_cast<Vector<int32_t, 16>>(pairs_added<32>(products) + first)}; }
 };
 
 }  // namespace nybble::NYBBLE_RVV

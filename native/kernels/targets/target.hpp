@@ -18,9 +18,9 @@ extern const LinearKernel linear_f16_f32_panel32, linear_bf16_f32_panel32, linea
 extern const RowKernels row_kernels;
 extern const PeakKernels peak_kernels;
 
-const LinearKernel linear_w2_int8_panel32 = {linear_int8<2>, linear_int8_scratch_bytes};
-const LinearKernel linear_w4_int8_panel32 = {linear_int8<4>, linear_int8_scratch_bytes};
-const LinearKernel linear_w8_int8_panel32 = {linear_int8<8>, linear_int8_scratch_bytes};
+const LinearKernel linear_w2_int8_panel32 = {linear_int8<PackedCodes<2>>, linear_int8_scratch_bytes};
+const LinearKernel linear_w4_int8_panel32 = {linear_int8<PackedCodes<4>>, linear_int8_scratch_bytes};
+const LinearKernel linear_w8_int8_panel32 = {linear_int8<PackedCodes<8>>, linear_int8_scratch_bytes};
 const LinearKernel linear_w2_f32_panel32 = {linear_f32<WeightType::w2>, linear_f32_scratch_bytes};
 const LinearKernel linear_w4_f32_panel32 = {linear_f32<WeightType::w4>, linear_f32_scratch_bytes};
 const LinearKernel linear_w8_f32_panel32 = {linear_f32<WeightType::w8>, linear_f32_scratch_bytes};
