@@ -310,6 +310,31 @@ def instruction_counts() -> str:
     return "\n".join((*lines, "", about))
 
 
+def instruction_counts_of_gcc() -> str:
+    """What GCC's code of the kernels of 4-bit weights executes beside clang's, from benchmarks/riscv/counts*.json."""
+    folder = ROOT / "benchmarks" / "riscv"
+    of_clang, of_gcc = (json.loads((folder / f"counts{of}.json").read_text(encoding="utf-8")) for of in ("", "-gcc"))
+    lines = [
+        "| kernel | block | decode: clang | GCC | more | prefill: clang | GCC | more |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for kernel, cases in of_gcc["kernels"].items():
+        for block in (32, 128):
+            if "_w4_int8_" not in kernel or f"decode block {block}" not in cases:
+                continue
+            cells = []
+            for shape in ("decode", "prefill"):
+                case = f"{shape} block {block}"
+                clang, gcc = of_clang["kernels"][kernel][case]["instructions"], cases[case]["instructions"]
+                cells.append(f"{clang} | {gcc} | {100 * gcc / clang - 100:+.0f} %")
+            lines.append(f"| {kernel.removeprefix('linear_')} | {block} | {' | '.join(cells)} |")
+    about = (
+        f"Instructions executed, counted under QEMU by `{of_clang['command']}` (clang 19) and `{of_gcc['command']}` "
+        "(GCC 14); no measure of time. The shapes are those of the table above."
+    )
+    return "\n".join((*lines, "", about))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "kernels": kernel_table,
     "commands": command_help,
@@ -320,6 +345,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "kv accuracy": kv_accuracy,
     "shapes": shapes,
     "instruction counts": instruction_counts,
+    "instruction counts of gcc": instruction_counts_of_gcc,
     "onnx convert": lambda: walkthrough("run", "convert", "inspect"),
     "onnx exported": lambda: walkthrough("inspect exported"),
     "onnx before": lambda: walkthrough("explain before"),

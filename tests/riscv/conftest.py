@@ -18,8 +18,9 @@ STRICT = "rvv_ta_all_1s=true,rvv_ma_all_1s=true"
 class Riscv:
     """A toolchain, a build of this repository, the Python package around it and QEMU."""
 
-    def __init__(self, toolchain: Path, build: Path, package: str, programs: Path):
+    def __init__(self, toolchain: Path, compiler: Path, build: Path, package: str, programs: Path):
         self.toolchain = toolchain
+        self.compiler = compiler
         self.build = build
         self.package = package
         self.programs = programs
@@ -32,7 +33,7 @@ class Riscv:
         program = self.programs / source.stem
         if not program.exists():
             flags = ["-march=rv64gcv_zvfhmin", "-std=c++20", "-O2", "-ffp-contract=off"]
-            command = [self.toolchain / "clang++", *flags, source, *map(str, more), "-o", program]
+            command = [self.compiler, *flags, source, *map(str, more), "-o", program]
             subprocess.run(command, check=True)
         return program
 
@@ -73,8 +74,8 @@ class Riscv:
 
 @pytest.fixture(scope="session")
 def riscv(tmp_path_factory: pytest.TempPathFactory) -> Riscv:
-    names = ("TOOLCHAIN", "BUILD", "PACKAGE")
-    toolchain, build, package = (os.environ.get(f"NYBBLE_RISCV_{name}") for name in names)
-    if not toolchain or not build or not package:
+    names = ("TOOLCHAIN", "COMPILER", "BUILD", "PACKAGE")
+    toolchain, compiler, build, package = (os.environ.get(f"NYBBLE_RISCV_{name}") for name in names)
+    if not toolchain or not compiler or not build or not package:
         pytest.skip("scripts/riscv-test runs these")
-    return Riscv(Path(toolchain), Path(build), package, tmp_path_factory.mktemp("riscv"))
+    return Riscv(Path(toolchain), Path(compiler), Path(build), package, tmp_path_factory.mktemp("riscv"))
