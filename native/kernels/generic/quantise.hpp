@@ -62,10 +62,12 @@ inline float take_out_outliers(ActivationGroup& group, uint32_t (&places)[kGroup
         if (!found || taken == kGroupOutliers) [[likely]]
             return spread.maximum;
         for (size_t i = 0;; i += kLaneCount) {
-            const size_t lane = lane_of(absolute(load(group.values + i)), spread.maximum);
+            const Floats values = load(group.values + i);
+            const size_t lane = lane_of(absolute(values), spread.maximum);
             if (lane == kLaneCount) continue;
             places[taken++] = static_cast<uint32_t>(i + lane);
-            group.values[i + lane] = 0.0f;
+            // The whole vector: what is stored in part is slow to load again.
+            store(group.values + i, without_lane(values, lane));
             break;
         }
     }

@@ -64,7 +64,11 @@ inline void swiglu(const float* gate, const float* up, float* output, size_t wid
         return multiply(divide(g, add(broadcast(1.0f), decay)), u);
     };
     size_t i = 0;
-    for (; i + 16 <= width; i += 16) store(output + i, silu_times(load(gate + i), load(up + i)));
+    for (; i + 16 <= width; i += 16) {
+        prefetch(reinterpret_cast<const uint8_t*>(gate + i) + 2048);
+        prefetch(reinterpret_cast<const uint8_t*>(up + i) + 2048);
+        store(output + i, silu_times(load(gate + i), load(up + i)));
+    }
     if (i < width) {
         const size_t rest = width - i;
         store_first(output + i, silu_times(load_first(gate + i, rest), load_first(up + i, rest)), rest);
