@@ -110,12 +110,16 @@ inline Floats multiply(Floats a, Floats b) {
     return product;
 }
 inline Floats divide(Floats a, Floats b) { return {a.v / b.v}; }
-// a·b + c with one rounding.
+// a·b + c with one rounding. GCC has it of vectors only where it recognises a loop over their lanes.
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
-#if __has_builtin(__builtin_elementwise_fma)
+#if defined(__clang__)
     return {__builtin_elementwise_fma(a.v, b.v, c.v)};
 #else
-    return {each_lane<Vector<float, 16>>([&](size_t i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); })};
+    __asm__("vsetivli zero, 16, e32, m%3, ta, ma\n\tvfmacc.vv %0, %1, %2"
+            : "+vr"(c.v)
+            : "vr"(a.v), "vr"(b.v), "i"(512 / NYBBLE_RVV_VLEN)
+            : "vl", "vtype");
+    return c;
 #endif
 }
 // a where a > b, else b: a NaN in b passes through.
