@@ -1,8 +1,9 @@
-"""The real model, for tests that need one; and no test fails for the speed of the machine."""
+"""The real model, for tests that need one; and no test fails for the speed of the machine, or for how it was started."""
 
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from nybble.hub.resolve import resolve
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells let what they start in the background ignore Ctrl-C, and so would every program that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
