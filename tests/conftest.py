@@ -1,4 +1,4 @@
-"""The real model, for tests that need one; and no test fails for the speed of the machine, or for how it was started."""
+"""The real model, for tests that need one; and no test fails for the machine's speed, or for how it was started."""
 
 from __future__ import annotations
 
