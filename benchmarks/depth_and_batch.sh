@@ -1,7 +1,0 @@
-#!/usr/bin/env bash
-# Generation behind a long context, and of several sequences together; and the same in llama.cpp.
-# depth_and_batch.sh SHAPE LLAMA_PYTHON [BENCH OPTIONS]: options take the place of those here.
-set -euo pipefail
-results=$("$(dirname "$0")/results_folder.sh")
-nybble bench --shape "$1" -p 0 -n 128 -r 3 -t 1,2 --depth 0,4096 --batch 1,2,4,8 --processes 6 \
-  --against llama-cpp --peer-python "llama-cpp=$2" --save "$results/${1}_depth_and_batch.json" "${@:3}"
