@@ -295,16 +295,16 @@ def main() -> int:
     toolchain = Toolchain(*(Path(os.environ[f"NYBBLE_RISCV_{name}"]) for name in ("TOOLCHAIN", "COMPILER", "BUILD")))
     is_gcc = toolchain.compiler.name == "g++"
     found = count(toolchain, set(options.isa) if options.isa else None)
-    stored = json.loads(COUNTS.read_text(encoding="utf-8")) if COUNTS.exists() else {"kernels": {}}
+    # Compared is always with clang's.
+    to, command = COUNTS, "scripts/riscv-count --write"
+    if is_gcc and options.write:
+        to, command = COUNTS_OF_GCC, "scripts/riscv-count --compiler gcc --write"
+        found = {kernel: {case: brief(now) for case, now in cases.items()} for kernel, cases in found.items()}
+    stored = json.loads(to.read_text(encoding="utf-8")) if to.exists() else {"kernels": {}}
     if options.write:
         shapes = {
             name: dict(zip(("rows", "channels", "features"), shape, strict=True)) for name, shape in SHAPES.items()
         }
-        to, command = COUNTS, "scripts/riscv-count --write"
-        if is_gcc:
-            to, command = COUNTS_OF_GCC, "scripts/riscv-count --compiler gcc --write"
-            found = {kernel: {case: brief(now) for case, now in cases.items()} for kernel, cases in found.items()}
-            stored = json.loads(to.read_text(encoding="utf-8")) if to.exists() else {"kernels": {}}
         kernels = found if options.isa is None else stored["kernels"] | found
         written = {"command": command, "shapes": shapes, "kernels": kernels}
         to.write_text(text_of(written), encoding="utf-8")
