@@ -264,12 +264,12 @@ def per_matrix(classes: dict[str, int]) -> str:
 
 
 def without_end(cases: dict[str, Any], block: int) -> str:
-    """Of the inner loop over blocks: what 32 k more add to one. A group, the longest block, ends outside its loop."""
-    if "prefill block 64" not in cases or block == 16:
+    """Of the inner loop: what 32 k more add to a single block. A group, the longest block, ends outside its loop."""
+    if "prefill of 64 block 64" not in cases or block == 16:
         return ""
     if block == 128:
         return per_matrix(cases["prefill block 128"]["inner loop"])
-    longer, shorter = (Counter(cases[f"prefill block {size}"]["inner loop"]) for size in (64, 32))
+    longer, shorter = (Counter(cases[f"prefill of {size} block {size}"]["inner loop"]) for size in (64, 32))
     longer.subtract(shorter)
     return per_matrix(longer)
 
@@ -305,7 +305,8 @@ def instruction_counts() -> str:
     rows, channels, width = counts["shapes"]["prefill"].values()
     about = (
         f"Instructions executed, counted under QEMU by `scripts/riscv-count`; no measure of time. Weights without "
-        f"offsets; decode is 1 row x {channels} channels x {features} features, prefill {rows} x {channels} x {width}."
+        f"offsets; decode is 1 row x {channels} channels x {features} features, prefill {rows} x {channels} x {width}. "
+        f"A turn of the inner loop is a block; on IME1, of blocks below 128, a group of 128 k and its end."
     )
     return "\n".join((*lines, "", about))
 

@@ -33,7 +33,13 @@ TOLERANCE = 0.02
 VLEN = {"rvv128": 128, "rvv256": 256, "rvv512": 512, "ime1": 256, "ime2": 1024}
 """Where the kernels of an instruction set are counted; those not named here (portable) are not."""
 
-SHAPES = {"decode": (1, 32, 4096), "staged decode": (1, 32, 4096), "prefill": (96, 32, 512)}
+SHAPES = {
+    "decode": (1, 32, 4096),
+    "staged decode": (1, 32, 4096),
+    "prefill": (96, 32, 512),
+    "prefill of 32": (96, 32, 32),
+    "prefill of 64": (96, 32, 64),
+}
 """Rows, channels, features. One panel: a kernel does the same for each, so 1 x 4096 x 11008 takes 344 times as much.
 Staged: with the copy of the panel to tightly coupled memory, which only A100 cores (ime2) have.
 """
@@ -209,15 +215,16 @@ class Case:
 
 def cases_of(kernel: str, weights: str, isa: str) -> list[Case]:
     """Blocks of 16 (where the layout knows them), 32 and 128, those of 32 with offsets too; floats have none. On IME1
-    also blocks of 64 for several rows: a turn of the inner loop is a block, so one less that of 32 is what 32 k take, a
-    block's end apart.
+    also a single block of 32 and of 64 for several rows: the inner loop's turns differ by what 32 k take, a block's end
+    apart.
     """
     kinds = [(16, False), (32, False), (32, True), (128, False)] if weights[0] == "w" else [(1, False)]
     if "panel32k32" in kernel and weights[0] == "w":
         kinds.remove((16, False))
-    shapes = [shape for shape in SHAPES if shape != "staged decode" or isa == "ime2"]
+    shapes = ["decode", "staged decode", "prefill"] if isa == "ime2" else ["decode", "prefill"]
     cases = [Case(kernel, weights, shape, *kind) for shape in shapes for kind in kinds]
-    return [*cases, Case(kernel, weights, "prefill", 64, False)] if isa == "ime1" else cases
+    single = [Case(kernel, weights, f"prefill of {block}", block, False) for block in (32, 64)]
+    return [*cases, *single] if isa == "ime1" else cases
 
 
 def count(toolchain: Toolchain, isas: set[str] | None = None) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,8 @@
 // A group of the panel (128 k) is spread once for up to 64 rows: codes to a byte each, signed where there are no
 // offsets; steps to registers as the sums want them; all in the order in which it is read. Tiles of 8 rows × 8 channels
 // keep the fp32 totals of a group in registers beside the integer sums; with blocks of a whole group there are no such
-// totals, and tiles are 16 channels wide. All operands are read with one load for 4 or 8 of them.
+// totals, and tiles are 16 channels wide. All operands are read with one load for 4 or 8 of them, and those of the next
+// 8 channels come while the totals of the last ones are added up.
 #pragma once
 
 #include "kernels/spacemit/ime1_stream.hpp"
@@ -70,127 +71,136 @@ inline constexpr int kSigns = Offsets ? spacemit::kSignedUnsigned : spacemit::kS
     NYBBLE_VMADOT("%[signs]", 22, a1, b1)
 
 // The next 4 registers of the stream.
-#define NYBBLE_STREAM(to)                \
-    "addi %[stream], %[stream], 128\n\t" \
-    "vl4re8.v v" #to ", (%[stream])\n\t"
+#define NYBBLE_STREAM(to) "vl4re8.v v" #to ", (%[stream])\n\taddi %[stream], %[stream], 128\n\t"
 
-#define NYBBLE_NEXT_ACTIVATIONS_OF_16              \
-    "addi %[activations], %[activations], 128\n\t" \
-    "vl4re8.v v0, (%[activations])\n\t"
-#define NYBBLE_NEXT_ACTIVATIONS_OF_32              \
-    "addi %[activations], %[activations], 256\n\t" \
-    "vl8re8.v v0, (%[activations])\n\t"
+#define NYBBLE_ACTIVATIONS_OF_16(from) "vl4re8.v v0, (" from ")\n\t"
+#define NYBBLE_ACTIVATIONS_OF_32(from) "vl8re8.v v0, (" from ")\n\t"
 
-// A block's end: v24..v31 = fma(sums, steps, v24..v31). Halves take turns, so that one is begun anew beside the other's
-// floats; loads of the next block's operands stand before.
-#define NYBBLE_ADD_SCALED(steps)          \
-    "vfsub.vf v16, v16, %[as_floats]\n\t" \
-    "vfsub.vf v20, v20, %[as_floats]\n\t" \
-    "vfmacc.vv v24, v16, v" #steps "\n\t"
-#define NYBBLE_BEGIN_ANEW(steps)   \
-    "vmv.v.x v16, %[begin]\n\t"    \
-    "vfmacc.vv v28, v20, v" #steps \
-    "\n\t"                         \
-    "vmv.v.x v20, %[begin]\n\t"
+#define NYBBLE_AS_BYTES "vsetvli t0, zero, e8, m1, ta, ma\n\t"
 
-// And fma(offsets, Σ codes, v24..v31): offsets are 4 registers, `first` to `third` and the one behind.
-#define NYBBLE_BEGIN_ANEW_WITH_OFFSETS(steps, first, third) \
-    "vfmacc.vv v28, v20, v" #steps                          \
-    "\n\t"                                                  \
-    "vl4re32.v v16, (%[code_sums])\n\t"                     \
-    "addi %[code_sums], %[code_sums], 128\n\t"              \
-    "vsetvli t0, zero, e32, m2, ta, ma\n\t"                 \
-    "vfmacc.vv v24, v16, v" #first                          \
-    "\n\t"                                                  \
-    "vfmacc.vv v26, v16, v" #third                          \
-    "\n\t"                                                  \
-    "vfmacc.vv v28, v18, v" #first                          \
-    "\n\t"                                                  \
-    "vfmacc.vv v30, v18, v" #third                          \
-    "\n\t"                                                  \
-    "vsetvli t0, zero, e32, m8, ta, ma\n\t"                 \
-    "vmv.v.x v16, %[begin]\n\t"
-
-// The group's end: sums = fma(v24..v31, scales, sums).
-#define NYBBLE_8X8_GROUP_END                \
-    "vl4re32.v v8, (%[scales])\n\t"         \
-    "vl8re32.v v16, (%[sums])\n\t"          \
-    "vsetvli t0, zero, e32, m2, ta, ma\n\t" \
-    "vfmacc.vv v16, v8, v24\n\t"            \
-    "vfmacc.vv v18, v8, v26\n\t"            \
-    "vfmacc.vv v20, v10, v28\n\t"           \
-    "vfmacc.vv v22, v10, v30\n\t"           \
-    "vs8r.v v16, (%[sums])"
-
-// 8 rows × 8 channels × a group. Integer sums are v16-v23, totals v24-v31; operands A begin at v0, B at v8.
-#define NYBBLE_MULTIPLY_8X8(first_operands, block)                                                            \
-    __asm__ volatile(first_operands                                                                           \
-                     "vsetvli t0, zero, e32, m8, ta, ma\n\t"                                                  \
-                     "vmv.v.i v24, 0\n\t"                                                                     \
-                     "vmv.v.x v16, %[begin]\n"                                                                \
-                     "1:\n\t"                                                                                 \
-                     "vsetvli t0, zero, e8, m1, ta, ma\n\t" block                                             \
-                     "bne %[activations], %[end], 1b\n\t" NYBBLE_8X8_GROUP_END                                \
-                     : [activations] "+r"(activations), [stream] "+r"(stream), [code_sums] "+r"(code_sums)    \
-                     : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats), \
-                       [scales] "r"(group.scales), [sums] "r"(group.sums), [end] "r"(group.end)               \
-                     : "t0", "memory", NYBBLE_VECTOR_CLOBBERS)
-
-#define NYBBLE_OPERANDS_OF_16           \
-    "vl4re8.v v0, (%[activations])\n\t" \
-    "vl4re8.v v8, (%[stream])\n\t"
-#define NYBBLE_OPERANDS_OF_32           \
-    "vl8re8.v v0, (%[activations])\n\t" \
-    "vl4re8.v v8, (%[stream])\n\t" NYBBLE_STREAM(12)
-
-#define NYBBLE_LINES_OF_16(b0, b1, b2, b3) NYBBLE_8X8(0, 1, b0, b1) NYBBLE_8X8(2, 3, b2, b3)
-
-// Steps come to v12-v15 while 16 k are multiplied.
-#define NYBBLE_8X8_BLOCK_OF_16(then) \
-    NYBBLE_STREAM(12)                \
-    NYBBLE_LINES_OF_16(8, 9, 10, 11) \
-    then
-#define NYBBLE_8X8_END_OF_16                                                                                     \
-    "vsetvli t0, zero, e32, m4, ta, ma\n\t" NYBBLE_NEXT_ACTIVATIONS_OF_16 NYBBLE_STREAM(8) NYBBLE_ADD_SCALED(12) \
-        NYBBLE_BEGIN_ANEW(12)
-#define NYBBLE_8X8_END_OF_16_WITH_OFFSETS                                                                   \
-    "vsetvli t0, zero, e32, m4, ta, ma\n\t" NYBBLE_STREAM(4) NYBBLE_NEXT_ACTIVATIONS_OF_16 NYBBLE_STREAM(8) \
-        NYBBLE_ADD_SCALED(12) NYBBLE_BEGIN_ANEW_WITH_OFFSETS(12, 4, 6)
+// 16 k; the block's steps come to v12-v15 meanwhile.
+#define NYBBLE_BLOCK_OF_16 NYBBLE_STREAM(12) NYBBLE_8X8(0, 1, 8, 9) NYBBLE_8X8(2, 3, 10, 11)
 
 // 32 k; what follows in the stream comes to v8-v11 while the second half is multiplied.
-#define NYBBLE_8X8_RUN               \
-    NYBBLE_LINES_OF_16(8, 9, 10, 11) \
-    NYBBLE_STREAM(8)                 \
-    NYBBLE_8X8(4, 5, 12, 13) NYBBLE_8X8(6, 7, 14, 15)
-#define NYBBLE_8X8_NEXT_RUN \
-    NYBBLE_STREAM(12)       \
-    NYBBLE_NEXT_ACTIVATIONS_OF_32
-#define NYBBLE_8X8_END_OF_RUNS                                                                                      \
-    "vsetvli t0, zero, e32, m4, ta, ma\n\t" NYBBLE_NEXT_ACTIVATIONS_OF_32 NYBBLE_ADD_SCALED(8) NYBBLE_BEGIN_ANEW(8) \
-        NYBBLE_STREAM(8) NYBBLE_STREAM(12)
-#define NYBBLE_8X8_END_OF_RUNS_WITH_OFFSETS                                                                      \
-    "vsetvli t0, zero, e32, m4, ta, ma\n\t" NYBBLE_STREAM(12) NYBBLE_NEXT_ACTIVATIONS_OF_32 NYBBLE_ADD_SCALED(8) \
-        NYBBLE_BEGIN_ANEW_WITH_OFFSETS(8, 12, 14) NYBBLE_STREAM(8) NYBBLE_STREAM(12)
+#define NYBBLE_RUN           \
+    NYBBLE_8X8(0, 1, 8, 9)   \
+    NYBBLE_8X8(2, 3, 10, 11) \
+    NYBBLE_STREAM(8)         \
+    NYBBLE_8X8(4, 5, 12, 13) \
+    NYBBLE_8X8(6, 7, 14, 15)
+#define NYBBLE_NEXT_RUN(activations) NYBBLE_ACTIVATIONS_OF_32(activations) NYBBLE_STREAM(12)
 
+// A block's end: v24..v31 = fma(sums, steps, v24..v31). Halves take turns, so that one is begun anew beside the other's
+// floats; the next block's operands are loaded before where registers are free. A group ends with its activations.
+#define NYBBLE_AS_FLOATS                    \
+    "vsetvli t0, zero, e32, m4, ta, ma\n\t" \
+    "vfsub.vf v16, v16, %[as_floats]\n\t"   \
+    "vfsub.vf v20, v20, %[as_floats]\n\t"
+#define NYBBLE_UNLESS_LAST(next) "beq " next ", %[end], 2f\n\t"
+#define NYBBLE_FMA(sum, a, b) "vfmacc.vv v" #sum ", v" #a ", v" #b "\n\t"
+#define NYBBLE_ADD_SCALED(steps) NYBBLE_FMA(24, 16, steps) NYBBLE_FMA(28, 20, steps)
+#define NYBBLE_ADD_SCALED_AND_BEGIN_ANEW(steps) \
+    NYBBLE_FMA(24, 16, steps) "vmv.v.x v16, %[begin]\n\t" NYBBLE_FMA(28, 20, steps) "vmv.v.x v20, %[begin]\n\t"
+
+// And fma(offsets, Σ codes, v24..v31): offsets are 4 registers, `first` to `third` and the one behind; t1 points to Σ.
+#define NYBBLE_CODE_SUMS(place) "addi t1, %[code_sums], " place "\n\t"
+#define NYBBLE_ADD_OFFSETS(first, third)                                                        \
+    "vl4re32.v v16, (t1)\n\t"                                                                   \
+    "vsetvli t0, zero, e32, m2, ta, ma\n\t" NYBBLE_FMA(24, 16, first) NYBBLE_FMA(26, 16, third) \
+        NYBBLE_FMA(28, 18, first) NYBBLE_FMA(30, 18, third)
+#define NYBBLE_BEGIN_ANEW                   \
+    "vsetvli t0, zero, e32, m8, ta, ma\n\t" \
+    "vmv.v.x v16, %[begin]\n\t"
+
+#define NYBBLE_END_OF_16(next, place) \
+    NYBBLE_ACTIVATIONS_OF_16(next)    \
+    NYBBLE_AS_FLOATS NYBBLE_UNLESS_LAST(next) NYBBLE_STREAM(8) NYBBLE_ADD_SCALED_AND_BEGIN_ANEW(12) NYBBLE_AS_BYTES
+#define NYBBLE_LAST_OF_16(place) NYBBLE_AS_FLOATS "2:\n\t" NYBBLE_ADD_SCALED(12)
+
+#define NYBBLE_END_OF_16_WITH_OFFSETS(next, place)                                                           \
+    NYBBLE_STREAM(4)                                                                                         \
+    NYBBLE_ACTIVATIONS_OF_16(next)                                                                           \
+    NYBBLE_AS_FLOATS NYBBLE_CODE_SUMS(place) NYBBLE_UNLESS_LAST(next) NYBBLE_STREAM(8) NYBBLE_ADD_SCALED(12) \
+        NYBBLE_ADD_OFFSETS(4, 6) NYBBLE_BEGIN_ANEW NYBBLE_AS_BYTES
+#define NYBBLE_LAST_OF_16_WITH_OFFSETS(place) \
+    NYBBLE_STREAM(4) NYBBLE_AS_FLOATS NYBBLE_CODE_SUMS(place) "2:\n\t" NYBBLE_ADD_SCALED(12) NYBBLE_ADD_OFFSETS(4, 6)
+
+#define NYBBLE_END_OF_RUNS(next, place)                                                                              \
+    NYBBLE_ACTIVATIONS_OF_32(next)                                                                                   \
+    NYBBLE_AS_FLOATS NYBBLE_UNLESS_LAST(next) NYBBLE_ADD_SCALED_AND_BEGIN_ANEW(8) NYBBLE_STREAM(8) NYBBLE_STREAM(12) \
+        NYBBLE_AS_BYTES
+#define NYBBLE_LAST_OF_RUNS(place) NYBBLE_AS_FLOATS "2:\n\t" NYBBLE_ADD_SCALED(8)
+
+#define NYBBLE_END_OF_RUNS_WITH_OFFSETS(next, place)                                                                  \
+    NYBBLE_STREAM(12)                                                                                                 \
+    NYBBLE_ACTIVATIONS_OF_32(next)                                                                                    \
+    NYBBLE_AS_FLOATS NYBBLE_CODE_SUMS(place) NYBBLE_UNLESS_LAST(next) NYBBLE_ADD_SCALED(8) NYBBLE_ADD_OFFSETS(12, 14) \
+        NYBBLE_BEGIN_ANEW NYBBLE_STREAM(8) NYBBLE_STREAM(12) NYBBLE_AS_BYTES
+#define NYBBLE_LAST_OF_RUNS_WITH_OFFSETS(place) \
+    NYBBLE_STREAM(12) NYBBLE_AS_FLOATS NYBBLE_CODE_SUMS(place) "2:\n\t" NYBBLE_ADD_SCALED(8) NYBBLE_ADD_OFFSETS(12, 14)
+
+// A group: runs and blocks, what ends each block and what the last, and where the block's Σ codes are.
+#define NYBBLE_TWO_OF_16(end, activations, place) \
+    NYBBLE_BLOCK_OF_16 "addi t2, " activations ", 128\n\t" end("t2", place) NYBBLE_BLOCK_OF_16
+#define NYBBLE_GROUP_OF_16(end, last)                                             \
+    NYBBLE_TWO_OF_16(end, "%[a0]", "0")                                           \
+    end("%[a1]", "128") NYBBLE_TWO_OF_16(end, "%[a1]", "256") end("%[a2]", "384") \
+        NYBBLE_TWO_OF_16(end, "%[a2]", "512") end("%[a3]", "640") NYBBLE_TWO_OF_16(end, "%[a3]", "768") last("896")
+#define NYBBLE_GROUP_OF_32(end, last) \
+    NYBBLE_RUN end("%[a1]", "0") NYBBLE_RUN end("%[a2]", "128") NYBBLE_RUN end("%[a3]", "256") NYBBLE_RUN last("384")
+#define NYBBLE_GROUP_OF_64(end, last)                                                                    \
+    NYBBLE_RUN NYBBLE_NEXT_RUN("%[a1]") NYBBLE_RUN end("%[a2]", "0") NYBBLE_RUN NYBBLE_NEXT_RUN("%[a3]") \
+        NYBBLE_RUN last("128")
+
+// Integer sums are v16-v23, totals v24-v31; operands A begin at v0, B at v8. When the group is done, sums = fma(totals,
+// scales, sums), while the next channels' first operands come.
+#define NYBBLE_ADD_GROUP                                                                                       \
+    "vsetvli t0, zero, e32, m2, ta, ma\n\t" NYBBLE_FMA(16, 8, 24) NYBBLE_FMA(18, 8, 26) NYBBLE_FMA(20, 10, 28) \
+        NYBBLE_FMA(22, 10, 30)
+#define NYBBLE_MULTIPLY_8X8(activations_of, codes_of, blocks)                                                    \
+    __asm__ volatile(                                                                                            \
+        activations_of("%[a0]") codes_of                                                                         \
+        "vsetvli t0, zero, e32, m8, ta, ma\n"                                                                    \
+        "1:\n\t"                                                                                                 \
+        "vmv.v.i v24, 0\n\t"                                                                                     \
+        "vmv.v.x v16, %[begin]\n\t" NYBBLE_AS_BYTES blocks                                                       \
+        "vl8re32.v v16, (%[sums])\n\t"                                                                           \
+        "vl4re32.v v8, (%[scales])\n\t" activations_of("%[a0]") NYBBLE_ADD_GROUP codes_of                        \
+        "vs8r.v v16, (%[sums])\n\t"                                                                              \
+        "addi %[sums], %[sums], 256\n\t"                                                                         \
+        "vsetvli t0, zero, e32, m8, ta, ma\n\t"                                                                  \
+        "bne %[sums], %[sums_end], 1b"                                                                           \
+        : [stream] "+r"(stream), [sums] "+r"(sums)                                                               \
+        : [signs] "i"(kSigns<Offsets>), [begin] "r"(kSumsBegin), [as_floats] "f"(kSumsAsFloats),                 \
+          [a0] "r"(group.activations), [a1] "r"(group.activations + run), [a2] "r"(group.activations + 2 * run), \
+          [a3] "r"(group.activations + 3 * run), [end] "r"(group.end), [code_sums] "r"(group.code_sums),         \
+          [scales] "r"(group.scales), [sums_end] "r"(group.sums + kMatrixRows * kPanelChannels)                  \
+        : "t0", "t1", "t2", "memory", NYBBLE_VECTOR_CLOBBERS)
+
+// 8 rows × 32 channels × a group, 8 channels at a time: each time the same activations, at addresses that are kept.
 template <bool Offsets, size_t Block>
 inline void multiply_8x8(const TileGroup& group) {
-    const int8_t* activations = group.activations;
+    constexpr size_t run = 32 * kMatrixRows;
     const uint8_t* stream = group.stream;
-    const RowFactors* code_sums = group.code_sums;
+    float* sums = group.sums;
     if constexpr (Block == 16 && Offsets) {
-        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_16, NYBBLE_8X8_BLOCK_OF_16(NYBBLE_8X8_END_OF_16_WITH_OFFSETS));
+        NYBBLE_MULTIPLY_8X8(NYBBLE_ACTIVATIONS_OF_16, NYBBLE_STREAM(8),
+                            NYBBLE_GROUP_OF_16(NYBBLE_END_OF_16_WITH_OFFSETS, NYBBLE_LAST_OF_16_WITH_OFFSETS));
     } else if constexpr (Block == 16) {
-        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_16, NYBBLE_8X8_BLOCK_OF_16(NYBBLE_8X8_END_OF_16));
+        NYBBLE_MULTIPLY_8X8(NYBBLE_ACTIVATIONS_OF_16, NYBBLE_STREAM(8),
+                            NYBBLE_GROUP_OF_16(NYBBLE_END_OF_16, NYBBLE_LAST_OF_16));
     } else if constexpr (Block == 32 && Offsets) {
-        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_32, NYBBLE_8X8_RUN NYBBLE_8X8_END_OF_RUNS_WITH_OFFSETS);
+        NYBBLE_MULTIPLY_8X8(NYBBLE_ACTIVATIONS_OF_32, NYBBLE_STREAM(8) NYBBLE_STREAM(12),
+                            NYBBLE_GROUP_OF_32(NYBBLE_END_OF_RUNS_WITH_OFFSETS, NYBBLE_LAST_OF_RUNS_WITH_OFFSETS));
     } else if constexpr (Block == 32) {
-        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_32, NYBBLE_8X8_RUN NYBBLE_8X8_END_OF_RUNS);
+        NYBBLE_MULTIPLY_8X8(NYBBLE_ACTIVATIONS_OF_32, NYBBLE_STREAM(8) NYBBLE_STREAM(12),
+                            NYBBLE_GROUP_OF_32(NYBBLE_END_OF_RUNS, NYBBLE_LAST_OF_RUNS));
     } else if constexpr (Offsets) {
-        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_32,
-                            NYBBLE_8X8_RUN NYBBLE_8X8_NEXT_RUN NYBBLE_8X8_RUN NYBBLE_8X8_END_OF_RUNS_WITH_OFFSETS);
+        NYBBLE_MULTIPLY_8X8(NYBBLE_ACTIVATIONS_OF_32, NYBBLE_STREAM(8) NYBBLE_STREAM(12),
+                            NYBBLE_GROUP_OF_64(NYBBLE_END_OF_RUNS_WITH_OFFSETS, NYBBLE_LAST_OF_RUNS_WITH_OFFSETS));
     } else {
-        NYBBLE_MULTIPLY_8X8(NYBBLE_OPERANDS_OF_32,
-                            NYBBLE_8X8_RUN NYBBLE_8X8_NEXT_RUN NYBBLE_8X8_RUN NYBBLE_8X8_END_OF_RUNS);
+        NYBBLE_MULTIPLY_8X8(NYBBLE_ACTIVATIONS_OF_32, NYBBLE_STREAM(8) NYBBLE_STREAM(12),
+                            NYBBLE_GROUP_OF_64(NYBBLE_END_OF_RUNS, NYBBLE_LAST_OF_RUNS));
     }
 }
 
@@ -278,23 +288,34 @@ inline void multiply_8x16(const TileGroup& group) {
 
 #undef NYBBLE_8X8
 #undef NYBBLE_STREAM
-#undef NYBBLE_NEXT_ACTIVATIONS_OF_16
-#undef NYBBLE_NEXT_ACTIVATIONS_OF_32
+#undef NYBBLE_ACTIVATIONS_OF_16
+#undef NYBBLE_ACTIVATIONS_OF_32
+#undef NYBBLE_AS_BYTES
+#undef NYBBLE_BLOCK_OF_16
+#undef NYBBLE_RUN
+#undef NYBBLE_NEXT_RUN
+#undef NYBBLE_AS_FLOATS
+#undef NYBBLE_UNLESS_LAST
+#undef NYBBLE_FMA
 #undef NYBBLE_ADD_SCALED
+#undef NYBBLE_ADD_SCALED_AND_BEGIN_ANEW
+#undef NYBBLE_CODE_SUMS
+#undef NYBBLE_ADD_OFFSETS
 #undef NYBBLE_BEGIN_ANEW
-#undef NYBBLE_BEGIN_ANEW_WITH_OFFSETS
-#undef NYBBLE_8X8_GROUP_END
+#undef NYBBLE_END_OF_16
+#undef NYBBLE_LAST_OF_16
+#undef NYBBLE_END_OF_16_WITH_OFFSETS
+#undef NYBBLE_LAST_OF_16_WITH_OFFSETS
+#undef NYBBLE_END_OF_RUNS
+#undef NYBBLE_LAST_OF_RUNS
+#undef NYBBLE_END_OF_RUNS_WITH_OFFSETS
+#undef NYBBLE_LAST_OF_RUNS_WITH_OFFSETS
+#undef NYBBLE_TWO_OF_16
+#undef NYBBLE_GROUP_OF_16
+#undef NYBBLE_GROUP_OF_32
+#undef NYBBLE_GROUP_OF_64
+#undef NYBBLE_ADD_GROUP
 #undef NYBBLE_MULTIPLY_8X8
-#undef NYBBLE_OPERANDS_OF_16
-#undef NYBBLE_OPERANDS_OF_32
-#undef NYBBLE_LINES_OF_16
-#undef NYBBLE_8X8_BLOCK_OF_16
-#undef NYBBLE_8X8_END_OF_16
-#undef NYBBLE_8X8_END_OF_16_WITH_OFFSETS
-#undef NYBBLE_8X8_RUN
-#undef NYBBLE_8X8_NEXT_RUN
-#undef NYBBLE_8X8_END_OF_RUNS
-#undef NYBBLE_8X8_END_OF_RUNS_WITH_OFFSETS
 #undef NYBBLE_8X16
 
 // Rows first..end, at most kCachedTiles tiles; the first is the first of a tile. Those from `begin` on are stored.
@@ -322,18 +343,17 @@ inline void multiply_tiles(const LinearArguments& arguments, size_t panel_index,
             TileGroup group{activations,     activations + blocks * a.block * kMatrixRows,
                             scratch.stream,  scratch.code_sums,
                             &scratch.scales, scratch.sums[tile]};
-            for (size_t channel = 0; channel < kPanelChannels; channel += TileChannels) {
-                if constexpr (TileChannels == 16) {
-                    multiply_8x16<Offsets>(group);
-                } else {
-                    switch (a.block) {
-                        case 16: multiply_8x8<Offsets, 16>(group); break;
-                        case 32: multiply_8x8<Offsets, 32>(group); break;
-                        default: multiply_8x8<Offsets, 64>(group);
-                    }
-                }
+            if constexpr (TileChannels == 16) {
+                multiply_8x16<Offsets>(group);
                 group.stream += stream.tile_bytes();
                 group.sums += tile_floats;
+                multiply_8x16<Offsets>(group);
+            } else {
+                switch (a.block) {
+                    case 16: multiply_8x8<Offsets, 16>(group); break;
+                    case 32: multiply_8x8<Offsets, 32>(group); break;
+                    default: multiply_8x8<Offsets, 64>(group);
+                }
             }
         }
     }
