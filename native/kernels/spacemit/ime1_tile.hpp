@@ -359,13 +359,15 @@ inline void multiply_tiles(const LinearArguments& arguments, size_t panel_index,
     }
     for (size_t row = begin; row < end; ++row) {
         const size_t in_tile = (row - first) % kMatrixRows;
-        const float* sums = scratch.sums[(row - first) / kMatrixRows];
         constexpr size_t operands = TileChannels / kMatrixChannels;
+        const float* sums =
+            scratch.sums[(row - first) / kMatrixRows] + in_tile / 4 * operands * 16 + in_tile % 4 * kMatrixChannels;
         alignas(64) float row_sums[kPanelChannels];
+#pragma GCC unroll 8
         for (size_t operand = 0; operand < kPanelChannels / kMatrixChannels; ++operand) {
-            const size_t place = operand / operands * tile_floats + (in_tile / 4 * operands + operand % operands) * 16 +
-                                 in_tile % 4 * kMatrixChannels;
-            std::memcpy(row_sums + operand * kMatrixChannels, sums + place, kMatrixChannels * sizeof(float));
+            std::memcpy(row_sums + operand * kMatrixChannels,
+                        sums + operand / operands * tile_floats + operand % operands * 16,
+                        kMatrixChannels * sizeof(float));
         }
         for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount) {
             const Floats whole = add_line_outliers<Bits, Offsets>(a, panel, lane, row, load(row_sums + lane));
