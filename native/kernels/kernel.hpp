@@ -43,7 +43,7 @@ struct QuantisedRows {
     float* scales;             // of groups
     int32_t* starts;           // of blocks: −kZeroPoint · Σ codes, from where dot products without offsets count
     float* sums;               // of blocks: Σ codes, what an offset multiplies
-    Outlier* outliers;         // [row][groups · kGroupOutliers]: those of a row, in order
+    Outlier* outliers;         // [row][groups · kGroupOutliers]: those of a row, in order of features
     uint32_t* outlier_counts;  // [row]
     size_t row_count;
     size_t tile_rows;   // of the layout; 1 where there is one row
@@ -66,15 +66,37 @@ struct FloatRows {
     size_t stride;
 };
 
+// Outliers of one feature in successive rows.
+struct OutlierColumn {
+    struct Entry {
+        uint32_t row;  // counted from the first
+        float value;
+    };
+    uint32_t block;
+    uint32_t place;  // within the block
+    const Entry* begin;
+    const Entry* end;
+};
+
+// In order of features, as a row's own outliers are: sums that take them column by column have the same bits.
+struct OutlierColumns {
+    const OutlierColumn* columns;
+    size_t count;
+};
+
 // output[m][n] = Σ_k activation[m][k] · weight[n][k] (+ bias[n]) (+ residual[m][n])
 struct LinearArguments {
     const PackedMatrix* weights;
     QuantisedRows quantised;  // read by kernels with int8 activations
     FloatRows floats;         // read by kernels with fp32 activations
     FloatRows output;
-    const float* bias;   // null: none
-    FloatRows residual;  // data null: none; may be the output itself
+    const float* bias;                         // null: none
+    FloatRows residual;                        // data null: none; may be the output itself
+    const OutlierColumns* outliers = nullptr;  // of the rows of a call; null: not sorted
 };
+
+// Rows of a call of a kernel, at most: their sums, and their activations in part, stay in near caches.
+inline constexpr size_t kMostRows = 96;
 
 // Range of rows × one panel. `scratch` holds LinearKernel::scratch_bytes.
 using LinearFunction = void (*)(const LinearArguments&, size_t panel, size_t row_begin, size_t row_end,

@@ -116,9 +116,10 @@ void Linear::multiply(const SessionThreads& threads, const Tensor& input, void* 
         threads.share(rows, prepare);
     }
     const LinearTasks tasks(*weights_, rows, SessionThreads::most());
-    const size_t scratch_bytes = kernel_.scratch_bytes(*weights_);
-    threads.share(tasks.count(),
-                  [&](size_t task) { tasks.run(task, kernel_, arguments, kernel_scratch.reserve(scratch_bytes)); });
+    const size_t scratch_bytes = LinearTasks::scratch_bytes(*weights_, kernel_);
+    threads.share(
+        tasks.count(), [&] { return LinearTasks::Kept{kernel_scratch.reserve(scratch_bytes)}; },
+        [&](size_t task, LinearTasks::Kept& kept) { tasks.run(task, kernel_, arguments, kept); });
     if (!halves) return;
     threads.share(rows, [&](size_t row) { narrow(to.data + row * n, static_cast<uint16_t*>(output) + row * n, n); });
 }

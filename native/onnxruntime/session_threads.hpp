@@ -25,19 +25,27 @@ class SessionThreads {
     // others.
     template <typename Function>
     void share(size_t tasks, const Function& function) const {
+        share(tasks, [] { return 0; }, [&function](size_t task, int) { function(task); });
+    }
+
+    // The same, of function(task, kept): `kept` is what keep() made for a thread, which it keeps from task to task.
+    template <typename Keep, typename Function>
+    void share(size_t tasks, const Keep& keep, const Function& function) const {
+        using AllClaims = Claims<Keep, Function>;
         const size_t places = std::min(tasks, most());
-        Claims<Function> claims{function, tasks, 2 * places, {0}, {false}};
+        AllClaims claims{keep, function, tasks, 2 * places, {0}, {false}};
         if (places > 1) {
-            runtime_.check(runtime_.KernelContext_ParallelFor(context_, &Claims<Function>::take, places, 0, &claims));
+            runtime_.check(runtime_.KernelContext_ParallelFor(context_, &AllClaims::take, places, 0, &claims));
         } else if (places == 1) {
-            Claims<Function>::take(&claims, 0);
+            AllClaims::take(&claims, 0);
         }
         if (claims.out_of_memory) throw std::bad_alloc();
     }
 
   private:
-    template <typename Function>
+    template <typename Keep, typename Function>
     struct Claims {
+        const Keep& keep;
         const Function& function;
         size_t tasks, parts;
         std::atomic<size_t> next;
@@ -45,16 +53,21 @@ class SessionThreads {
 
         static void take(void* data, size_t) {
             auto& claims = *static_cast<Claims*>(data);
-            size_t begin = claims.next.load(std::memory_order_relaxed);
-            while (begin < claims.tasks) {
-                const size_t end = begin + std::max<size_t>(1, (claims.tasks - begin) / claims.parts);
-                if (!claims.next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
-                try {
-                    for (size_t task = begin; task < end; ++task) claims.function(task);
-                } catch (const std::bad_alloc&) {
-                    claims.out_of_memory = true;  // an exception must not end a thread of the pool
-                }
-                begin = claims.next.load(std::memory_order_relaxed);
+            try {
+                claims.take();
+            } catch (const std::bad_alloc&) {
+                claims.out_of_memory = true;  // an exception must not end a thread of the pool
+            }
+        }
+
+        void take() {
+            auto kept = keep();
+            size_t begin = next.load(std::memory_order_relaxed);
+            while (begin < tasks) {
+                const size_t end = begin + std::max<size_t>(1, (tasks - begin) / parts);
+                if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+                for (size_t task = begin; task < end; ++task) function(task, kept);
+                begin = next.load(std::memory_order_relaxed);
             }
         }
     };

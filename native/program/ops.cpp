@@ -91,7 +91,9 @@ class Linear final : public WritingOp {
           residual_(residual) {}
     size_t scratch_bytes() const override {
         size_t most = 0;
-        for (const LinearKernel* kernel : kernels_) most = std::max(most, kernel->scratch_bytes(*weights_));
+        for (const LinearKernel* kernel : kernels_) {
+            most = std::max(most, LinearTasks::scratch_bytes(*weights_, *kernel));
+        }
         return most;
     }
     void run(Turn& turn) const override {
@@ -108,7 +110,8 @@ class Linear final : public WritingOp {
             return;
         }
         const LinearTasks tasks(*weights_, rows, turn.threads);
-        turn.share(tasks.count(), [&](size_t task) { tasks.run(task, kernel, arguments, turn.scratch); });
+        LinearTasks::Kept kept{turn.scratch};
+        turn.share(tasks.count(), [&](size_t task) { tasks.run(task, kernel, arguments, kept); });
     }
     std::span<const uint8_t> stream(const Turn& turn) const override {
         if (turn.rows_of(output_) != 1) return {};

@@ -28,16 +28,14 @@ constexpr int groups_between_widenings() {
     return 8;
 }
 
-// Rows that share what is spread: their sums stay in the L2 cache.
-inline constexpr size_t kSlabRows = 192;
-
 // Rows of a tile of packed codes. It takes all channels of the panel, so that memory is read in one stream.
 inline constexpr int kTileSums = kTileRows * kTileVectors;
 inline constexpr int kPackedTileRows = kTileSums < 2 ? 1 : kTileSums / 2;
 
+inline constexpr size_t kSumBytes = kMostRows * kPanelChannels * sizeof(float);
+
 inline size_t linear_int8_scratch_bytes(const PackedMatrix&) {
-    if (kSlabGroups == 0) return 0;
-    return kSlabRows * kPanelChannels * sizeof(float) + SpreadCodes<PackedCodes<8>, true>::kMostBytes;
+    return kSumBytes + (kSlabGroups == 0 ? 0 : SpreadCodes<PackedCodes<8>, true>::kMostBytes);
 }
 
 // The outliers of a row times their weights, added to `total`, then what all linears end with.
@@ -65,52 +63,25 @@ template <typename Packed, bool Offsets>
     }
 }
 
-// Weights of a panel that meet outliers, decoded once for many rows: outliers of most rows lie in the same few
-// features.
+// The same from columns of outliers, each of whose weights is decoded once.
 template <typename Packed, bool Offsets>
-class OutlierWeights {
-  public:
-    explicit OutlierWeights(const PanelBlocks& panel) : panel_(panel) {
-        std::fill(std::begin(features_), std::end(features_), kNone);
-    }
-    // Those of the panel's channels.
-    const float* of(const Outlier& outlier, size_t block) {
-        const size_t feature = outlier.block * block + outlier.place, at = feature % kPlaces;
-        if (features_[at] != feature) {
-            features_[at] = feature;
-            for (size_t lane = 0; lane < kPanelChannels; lane += kLaneCount) {
-                store(weights_[at] + lane, Packed::template weights_of<Offsets>(panel_, outlier, lane));
-            }
+[[gnu::noinline]] void finish_columns(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel,
+                                      size_t row, size_t rows, float* sums) {
+    const OutlierColumn* column = arguments.outliers->columns;
+    for (const OutlierColumn* end = column + arguments.outliers->count; column != end; ++column) {
+        const Outlier at{column->block, column->place, 0.0f};
+        const Floats low = Packed::template weights_of<Offsets>(panel, at, 0);
+        const Floats high = Packed::template weights_of<Offsets>(panel, at, kLaneCount);
+        for (const OutlierColumn::Entry* entry = column->begin; entry != column->end; ++entry) {
+            const Floats value = broadcast(entry->value);
+            float* to = sums + entry->row * kPanelChannels;
+            store(to, multiply_add(low, value, load(to)));
+            store(to + kLaneCount, multiply_add(high, value, load(to + kLaneCount)));
         }
-        return weights_[at];
     }
-
-  private:
-    static constexpr size_t kPlaces = 64, kNone = SIZE_MAX;
-
-    const PanelBlocks& panel_;
-    size_t features_[kPlaces];
-    alignas(64) float weights_[kPlaces][kPanelChannels];
-};
-
-// What finish_row does, for all rows of `sums`. Written apart: with one function for both, clang 19's RVV kernels
-// execute up to a seventh more instructions (scripts/riscv-count).
-template <typename Packed, bool Offsets>
-[[gnu::noinline]] void finish_slabs(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel,
-                                    size_t row, size_t end, const float* sums) {
-    const QuantisedRows& a = arguments.quantised;
-    OutlierWeights<Packed, Offsets> weights(panel);
-    for (; row < end; ++row, sums += kPanelChannels) {
-        Floats low = load(sums), high = load(sums + kLaneCount);
-        const Outlier* outlier = a.outliers_of(row);
-        for (const Outlier* last = outlier + a.outlier_counts[row]; outlier != last; ++outlier) {
-            const Floats value = broadcast(outlier->value);
-            const float* with = weights.of(*outlier, a.block);
-            low = multiply_add(load(with), value, low);
-            high = multiply_add(load(with + kLaneCount), value, high);
-        }
-        store_outputs(arguments, row, channel, low);
-        store_outputs(arguments, row, channel + kLaneCount, high);
+    for (const size_t end = row + rows; row < end; ++row, sums += kPanelChannels) {
+        store_outputs(arguments, row, channel, load(sums));
+        store_outputs(arguments, row, channel + kLaneCount, load(sums + kLaneCount));
     }
 }
 
@@ -201,21 +172,37 @@ template <int Rows, int Vectors>
     }
 }
 
-// A tile of all groups and the whole panel, from packed codes.
+// A tile of all groups and the whole panel, from packed codes; what is done with its sums is left to the caller.
 template <typename Packed, bool Offsets, size_t Block, int Rows>
-inline void multiply_tile(const LinearArguments& arguments, const Packed& from, size_t channel, size_t row) {
+inline void multiply_tile(const LinearArguments& arguments, const Packed& from, size_t channel, size_t row,
+                          Floats (&sums)[Rows][2]) {
     if constexpr (Rows > 1) fetch_outputs(arguments, channel, 2, row, row + Rows);
-    Floats sums[Rows][2];
     clear(sums);
     const QuantisedRows& a = arguments.quantised;
     multiply_groups<Packed::bits, Offsets, Block, Rows, 2>(a, from, 0, row, 0, a.groups, sums);
-    if constexpr (Rows == 1) {
-        finish_row<Packed, Offsets>(arguments, from.panel(), channel, row, sums[0]);
-    } else {
-        alignas(64) float finished[Rows * kPanelChannels];
-        store_sums(sums, finished);
-        finish_rows<Packed, Offsets>(arguments, from.panel(), channel, row, Rows, finished);
-    }
+}
+
+// From packed codes as they come.
+template <typename Packed, bool Offsets, size_t Block>
+inline void multiply_packed(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel, size_t begin,
+                            size_t end, uint8_t* scratch) {
+    constexpr int most = Packed::takes_one_row ? 1 : kPackedTileRows;
+    const Packed codes(panel);
+    const bool sorted = arguments.outliers != nullptr;
+    auto* kept = reinterpret_cast<float*>(scratch);
+    for_each_row_tile<most>(begin, end, [&]<int Rows>(size_t row) {
+        Floats sums[Rows][2];
+        multiply_tile<Packed, Offsets, Block, Rows>(arguments, codes, channel, row, sums);
+        if (sorted) {
+            store_sums(sums, kept + (row - begin) * kPanelChannels);
+        } else if constexpr (Rows == 1) {
+            finish_row<Packed, Offsets>(arguments, panel, channel, row, sums[0]);
+        } else {
+            store_sums(sums, kept);
+            finish_rows<Packed, Offsets>(arguments, panel, channel, row, Rows, kept);
+        }
+    });
+    if (sorted) finish_columns<Packed, Offsets>(arguments, panel, channel, begin, end - begin, kept);
 }
 
 // A tile of a slab: adds to what earlier slabs left in `kept`.
@@ -232,7 +219,7 @@ inline void multiply_slab_tile(const QuantisedRows& a, const SpreadCodes<Packed,
     store_sums(sums, kept);
 }
 
-// Rows that share what is spread of a panel, at most kSlabRows.
+// Rows that share what is spread of a panel.
 template <typename Packed, bool Offsets, size_t Block>
 inline void multiply_slabs(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel, size_t begin,
                            size_t end, uint8_t* scratch) {
@@ -240,8 +227,7 @@ inline void multiply_slabs(const LinearArguments& arguments, const PanelBlocks& 
     const size_t blocks_of_group = kActivationGroup / a.block;
     auto* sums = reinterpret_cast<float*>(scratch);
     std::memset(sums, 0, (end - begin) * kPanelChannels * sizeof(float));
-    SpreadCodes<Packed, Offsets> codes(scratch + kSlabRows * kPanelChannels * sizeof(float),
-                                       kSlabGroups * blocks_of_group, a.block);
+    SpreadCodes<Packed, Offsets> codes(scratch + kSumBytes, kSlabGroups * blocks_of_group, a.block);
     for (size_t group = 0; group < a.groups; group += kSlabGroups) {
         const size_t end_group = std::min(group + kSlabGroups, a.groups);
         const size_t first = group * blocks_of_group;
@@ -255,7 +241,11 @@ inline void multiply_slabs(const LinearArguments& arguments, const PanelBlocks& 
         }
     }
     fetch_outputs(arguments, channel, 2, begin, end);
-    finish_slabs<Packed, Offsets>(arguments, panel, channel, begin, end, sums);
+    if (arguments.outliers != nullptr) {
+        finish_columns<Packed, Offsets>(arguments, panel, channel, begin, end - begin, sums);
+    } else {
+        finish_rows<Packed, Offsets>(arguments, panel, channel, begin, end - begin, sums);
+    }
 }
 
 template <typename Packed, bool Offsets, size_t Block>
@@ -264,17 +254,10 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
     const QuantisedRows& a = arguments.quantised;
     const PanelBlocks panel(*arguments.weights, panel_index, a.block);
     const size_t channel = panel_index * kPanelChannels;
-    constexpr int most = Packed::takes_one_row ? 1 : kPackedTileRows;
     if (Packed::takes_one_row || end - begin <= kFewRows) {
-        const Packed codes(panel);
-        for_each_row_tile<most>(begin, end, [&]<int Rows>(size_t row) {
-            multiply_tile<Packed, Offsets, Block, Rows>(arguments, codes, channel, row);
-        });
+        multiply_packed<Packed, Offsets, Block>(arguments, panel, channel, begin, end, scratch);
     } else if constexpr (kSlabGroups > 0 && !Packed::takes_one_row) {
-        for (size_t row = begin; row < end; row += kSlabRows) {
-            const size_t row_end = std::min(row + kSlabRows, end);
-            multiply_slabs<Packed, Offsets, Block>(arguments, panel, channel, row, row_end, scratch);
-        }
+        multiply_slabs<Packed, Offsets, Block>(arguments, panel, channel, begin, end, scratch);
     }
 }
 

@@ -42,8 +42,9 @@ inline Spread spread_of(const ActivationGroup& group) {
     return {largest(magnitudes), sum(squares) / static_cast<float>(group.count)};
 }
 
-// Takes out the values over kOutlierRatio root mean squares one after another, the first of equal ones first.
-// Returns the largest magnitude that is left; NaN for a group with a NaN or an infinity, which is cleared.
+// Takes out the values over kOutlierRatio root mean squares one after another, the first of equal ones first, and
+// leaves their places in order. Returns the largest magnitude that is left; NaN for a group with a NaN or an infinity,
+// which is cleared.
 inline float take_out_outliers(ActivationGroup& group, uint32_t (&places)[kGroupOutliers], size_t& taken) {
     for (taken = 0;;) {
         const Spread spread = spread_of(group);
@@ -65,7 +66,10 @@ inline float take_out_outliers(ActivationGroup& group, uint32_t (&places)[kGroup
             const Floats values = load(group.values + i);
             const size_t lane = lane_of(absolute(values), spread.maximum);
             if (lane == kLaneCount) continue;
-            places[taken++] = static_cast<uint32_t>(i + lane);
+            const auto place = static_cast<uint32_t>(i + lane);
+            size_t at = taken++;
+            for (; at > 0 && places[at - 1] > place; --at) places[at] = places[at - 1];
+            places[at] = place;
             // The whole vector: what is stored in part is slow to load again.
             store(group.values + i, without_lane(values, lane));
             break;
