@@ -311,6 +311,22 @@ def instruction_counts() -> str:
     return "\n".join((*lines, "", about))
 
 
+def attention_counts() -> str:
+    """What RISC-V's attention executes, from benchmarks/riscv/counts.json."""
+    counts = json.loads((ROOT / "benchmarks" / "riscv" / "counts.json").read_text(encoding="utf-8"))
+    few, many = (counts["shapes"][f"attention of {rows}"] for rows in (1, 32))
+    lines = ["| attention | 1 token: per MAC | 32 tokens: per MAC |", "|---|--:|--:|"]
+    for kernel, cases in counts["kernels"].items():
+        if kernel.startswith("attention"):
+            numbers = " | ".join(f"{found['per MAC']:.3f}" for found in cases.values())
+            lines.append(f"| {kernel.removeprefix('attention_')} | {numbers} |")
+    about = (
+        f"Of the last {few['rows']} or {many['rows']} of {few['features']} positions, two heads of {few['channels']} "
+        f"features on one of an fp16 KV cache."
+    )
+    return "\n".join((*lines, "", about))
+
+
 def instruction_counts_of_gcc() -> str:
     """What GCC's code of the kernels of 4-bit weights executes beside clang's, from benchmarks/riscv/counts*.json."""
     folder = ROOT / "benchmarks" / "riscv"
@@ -353,6 +369,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "kv accuracy": kv_accuracy,
     "shapes": shapes,
     "instruction counts": instruction_counts,
+    "attention counts": attention_counts,
     "instruction counts of gcc": instruction_counts_of_gcc,
     "onnx convert": lambda: walkthrough("run", "convert", "inspect"),
     "onnx exported": lambda: walkthrough("inspect exported"),

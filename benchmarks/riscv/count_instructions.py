@@ -1,4 +1,4 @@
-"""Counts what RISC-V's linear kernels execute, instruction by instruction, and compares with ``counts.json``.
+"""Counts what RISC-V's linear kernels and attention execute, by instruction, and compares with ``counts.json``.
 
 Counts are exact and the same on every machine: QEMU logs each run of instructions that it enters, with the addresses
 that were translated for it, and the program's listing says what lies there. An IME word counts once; what the emulator
@@ -39,9 +39,12 @@ SHAPES = {
     "prefill": (96, 32, 512),
     "prefill of 32": (96, 32, 32),
     "prefill of 64": (96, 32, 64),
+    "attention of 1": (1, 128, 512),
+    "attention of 32": (32, 128, 512),
 }
 """Rows, channels, features. One panel: a kernel does the same for each, so 1 x 4096 x 11008 takes 344 times as much.
-Staged: with the copy of the panel to tightly coupled memory, which only A100 cores (ime2) have.
+Staged: with the copy of the panel to tightly coupled memory, which only A100 cores (ime2) have. Attention: the last
+rows of a context, features of each of two heads on one of an fp16 KV cache, positions of the context.
 """
 
 MARKS = ("nybble_counting_begins", "nybble_counting_ends")
@@ -199,9 +202,9 @@ class Case:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
+        """Multiply-accumulates; of attention those of keys and of values, as if every row saw all positions."""
         rows, channels, features = SHAPES[self.shape]
-        return rows * channels * features
+        return rows * channels * features * (4 if self.kernel.startswith("attention") else 1)
 
     @property
     def weight_bytes(self) -> float:
@@ -227,6 +230,12 @@ def cases_of(kernel: str, weights: str, isa: str) -> list[Case]:
     return [*cases, *single] if isa == "ime1" else cases
 
 
+def attention_of(isa: str) -> list[Case]:
+    """Attention, for one token and for some; IME1 has that of rvv256."""
+    shapes = [] if isa == "ime1" else ["attention of 1", "attention of 32"]
+    return [Case(f"attention_{isa}", "", shape, 1, False) for shape in shapes]
+
+
 def count(toolchain: Toolchain, isas: set[str] | None = None) -> dict[str, dict[str, Any]]:
     """By kernel and case what it executes, for the kernels of ``isas`` (of all in :data:`VLEN` if None)."""
     results: dict[str, dict[str, Any]] = {}
@@ -243,6 +252,7 @@ def count(toolchain: Toolchain, isas: set[str] | None = None) -> dict[str, dict[
             cases = [case for name, of, weights in kernels if of == isa for case in cases_of(name, weights, isa)]
             if not cases:
                 continue
+            cases += attention_of(isa)
             reader, writer = os.pipe()
             options = ["-d", "exec,nochain,in_asm", "-dfilter", f"{first:#x}..{last:#x}", "-D", f"/dev/fd/{writer}"]
             command = [*toolchain.command(vlen, program, *options), *(case.argument for case in cases)]
@@ -295,7 +305,7 @@ def text_of(written: dict[str, Any]) -> str:
 
 def main() -> int:
     """1 where something got worse, else 0."""
-    parser = argparse.ArgumentParser(description="Counts what RISC-V's linear kernels execute.")
+    parser = argparse.ArgumentParser(description="Counts what RISC-V's kernels execute.")
     parser.add_argument("--write", action="store_true", help="write counts.json instead of comparing with it")
     parser.add_argument("--isa", action="append", choices=list(VLEN), help="only these kernels; may be repeated")
     options = parser.parse_args()

@@ -1,9 +1,11 @@
-// Runs linear kernels between two marks, for count_instructions.py, which counts what is executed between them.
+// Runs kernels between two marks, for count_instructions.py, which counts what is executed between them.
 //
-// run_kernels [NAME:ROWS:CHANNELS:FEATURES:BLOCK:OFFSETS:STAGED]...
-// BLOCK is 1 for floats, OFFSETS 0 or 1, STAGED 1 where panels are copied before they are read. Without arguments:
-// lists the kernels of this build, their instruction sets and weights.
+// run_kernels [NAME:ROWS:CHANNELS:FEATURES:BLOCK:OFFSETS:STAGED | attention_ISA:ROWS:FEATURES:POSITIONS]...
+// BLOCK is 1 for floats, OFFSETS 0 or 1, STAGED 1 where panels are copied before they are read. Attention is that of
+// the last ROWS of POSITIONS, in two heads of FEATURES on one of an fp16 KV cache. Without arguments: lists the linear
+// kernels of this build, their instruction sets and weights.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -71,6 +73,26 @@ void run(const Case& given) {
     nybble_counting_ends();
 }
 
+void attend(const char* text) {
+    char name[16];
+    size_t rows, head_dim, positions;
+    if (std::sscanf(text, "attention_%15[^:]:%zu:%zu:%zu", name, &rows, &head_dim, &positions) != 4) std::exit(2);
+    const Isa isa = *std::find_if(available_isas().begin(), available_isas().end(),
+                                  [&](Isa available) { return name_of(available) == name; });
+    const KVBlock block = {KVType::fp16, head_dim};
+    constexpr size_t group = 2;
+    const Memory cache((positions / kBlockPositions + 2) * block.bytes(), Pages::small);
+    std::vector<float> query(rows * group * head_dim), output(query.size());
+    const AttentionArguments arguments = {
+        cache.data(),  block.bytes(),    block, group, positions - rows, rows, query.data(), group * head_dim,
+        output.data(), group * head_dim, 1.0f};
+    const RowKernels& kernels = row_kernels(isa);
+    const Memory scratch(kernels.attention_scratch_bytes(block.padded_head_dim(), rows * group), Pages::small);
+    nybble_counting_begins();
+    kernels.attention(arguments, scratch.data());
+    nybble_counting_ends();
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -79,5 +101,7 @@ int main(int count, char** arguments) {
             std::printf("%s %s %s\n", entry.name.c_str(), name_of(entry.isa).data(), name_of(entry.weights));
         }
     }
-    for (int i = 1; i < count; ++i) run(parsed(arguments[i]));
+    for (int i = 1; i < count; ++i) {
+        std::strncmp(arguments[i], "attention_", 10) == 0 ? attend(arguments[i]) : run(parsed(arguments[i]));
+    }
 }

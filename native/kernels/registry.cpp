@@ -62,15 +62,17 @@ struct KernelsOfIsa {
 };
 
 KernelsOfIsa kernels_of(Isa isa) {
-    switch (base_of(isa)) {
+    switch (isa) {
 #define LINEAR_KERNEL(isa_, weights_, activations_, layout_)
 #define ROW_KERNELS(isa_) \
     case Isa::isa_: return {isa_::row_kernels, isa_::peak_kernels};
 #include "kernels/registry.inc"
 #undef LINEAR_KERNEL
 #undef ROW_KERNELS
-        default: throw std::invalid_argument("no row kernels for this instruction set in this build");
+        default: break;
     }
+    if (base_of(isa) == isa) throw std::invalid_argument("no row kernels for this instruction set in this build");
+    return kernels_of(base_of(isa));
 }
 
 }  // namespace

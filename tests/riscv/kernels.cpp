@@ -105,14 +105,14 @@ struct Rows {
     }
 };
 
-void check_quantise() {
+void check_quantise(const std::vector<Isa>& isas) {
     const size_t block = size_t{16} << between(0, 4), width = between(1, 300), count = between(1, 3);
     Guarded<float> x(width * count);
     for (size_t row = 0; row < count; ++row) fill_row(x.data() + row * width, width);
     const LayoutTraits& layout = kLayouts[between(0, kLayouts.size() - 1)];
     Rows expected(x.data(), width, block, layout.layout, count, Isa::portable);
     const QuantisedRows& e = expected.rows;
-    for (const Isa isa : others()) {
+    for (const Isa isa : isas) {
         Rows found(x.data(), width, block, layout.layout, count, isa);
         const QuantisedRows& f = found.rows;
         const auto name = named(isa, "quantise for ") + std::string(layout.name);
@@ -234,7 +234,7 @@ void check_linear(const LinearEntry& portable, const std::vector<Isa>& isas) {
     }
 }
 
-void check_rows() {
+void check_rows(const std::vector<Isa>& isas) {
     const size_t width = between(1, 130), half = between(1, 70);
     Guarded<float> a(width), b(width), expected(width), found(width);
     Guarded<float> head(2 * half), cosines(half), sines(half), turned(2 * half), also_turned(2 * half);
@@ -249,7 +249,7 @@ void check_rows() {
     };
     Guarded<float> swiglu(width), also_swiglu(width);
     every_op(row_kernels(Isa::portable), expected.data(), swiglu.data(), turned.data());
-    for (const Isa isa : others()) {
+    for (const Isa isa : isas) {
         every_op(row_kernels(isa), found.data(), also_swiglu.data(), also_turned.data());
         compare(named(isa, "rms_norm"), expected.data(), found.data(), width);
         compare(named(isa, "swiglu"), swiglu.data(), also_swiglu.data(), width);
@@ -257,9 +257,9 @@ void check_rows() {
     }
 }
 
-void check_attention() {
-    const KVType types[] = {KVType::fp16, KVType::bf16, KVType::int8};
-    const KVBlock block = {types[between(0, 2)], between(1, 80)};
+void check_attention(const std::vector<Isa>& isas) {
+    const KVType types[] = {KVType::fp32, KVType::fp16, KVType::bf16, KVType::int8};
+    const KVBlock block = {types[between(0, 3)], between(1, 80)};
     const size_t head_dim = block.head_dim, group = between(1, 3);
     const size_t first = between(0, 9) == 0 ? 250 : between(0, 140), rows = between(1, 9), positions = first + rows;
     const size_t blocks = (positions + kBlockPositions - 1) / kBlockPositions + 1;  // the next is fetched
@@ -292,22 +292,29 @@ void check_attention() {
                               std::to_string(group) + " heads of " + std::to_string(head_dim) + ", KV type " +
                               std::to_string(static_cast<int>(block.type));
     run(Isa::portable, cache.data(), expected.data());
-    for (const Isa isa : others()) {
+    for (const Isa isa : isas) {
         run(isa, other_cache.data(), found.data());
         compare(named(isa, "append") + shape, cache.data(), other_cache.data(), blocks * block.bytes());
         compare(named(isa, "attention") + shape, expected.data(), found.data(), outputs);
     }
 }
 
-void check_logits() {
+void check_logits(const std::vector<Isa>& isas) {
     const size_t count = between(1, 200);
     Guarded<float> logits(count);
     fill_row(logits.data(), count);
     const size_t expected = row_kernels(Isa::portable).highest_logit(logits.data(), count);
-    for (const Isa isa : others()) {
+    for (const Isa isa : isas) {
         const size_t found = row_kernels(isa).highest_logit(logits.data(), count);
         compare(named(isa, "highest_logit"), &expected, &found, 1);
     }
+}
+
+void check_row_kernels(const std::vector<Isa>& isas) {
+    check_quantise(isas);
+    check_rows(isas);
+    check_attention(isas);
+    check_logits(isas);
 }
 
 }  // namespace
@@ -317,6 +324,7 @@ int main(int count, char** arguments) {
     if (count > 2) {
         const Isa isa = std::string(arguments[2]) == "ime1" ? Isa::ime1 : Isa::ime2;
         for (int i = 0; i < cases; ++i) {
+            check_row_kernels({isa});
             for (const LinearEntry& entry : linear_kernels()) {
                 const bool is_reference = entry.isa == Isa::portable && entry.layout == Layout::panel32;
                 if (!is_reference || entry.activations != Activations::int8) continue;
@@ -328,10 +336,7 @@ int main(int count, char** arguments) {
         for (const Isa isa : others()) std::printf("%s ", name_of(isa).data());
         std::printf("against portable\n");
         for (int i = 0; i < cases; ++i) {
-            check_quantise();
-            check_rows();
-            check_attention();
-            check_logits();
+            check_row_kernels(others());
             for (const LinearEntry& entry : linear_kernels()) {
                 const bool is_reference = entry.isa == Isa::portable && entry.layout == Layout::panel32;
                 if (is_reference) check_linear(entry, available_isas());

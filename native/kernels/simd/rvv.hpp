@@ -1,11 +1,11 @@
 // The vector words of kernels/generic for RISC-V's vectors (RVV 1.0 with Zvfhmin). Each word gives the same bits as in
 // the other files.
 //
-// A vector is 16 lanes at every VLEN: GNU vectors of 64 bytes, which the compiler maps to register groups and
-// instructions of fixed length. Unlike the intrinsics' types, which have no size, they can be members and array
-// elements; unlike types of fixed VLEN, their code runs wherever VLEN is at least what the file is compiled for (a
-// target each for 128, 256 and 512: groups of 4, 2 and 1 registers). GCC 14 knows them too, but for some builtins and
-// with some faults, which docs/kernels.md lists: no vector is halved or joined with another, nor takes over 8
+// A vector is 16 lanes at every VLEN (but see FloatPair): GNU vectors of 64 bytes, which the compiler maps to register
+// groups and instructions of fixed length. Unlike the intrinsics' types, which have no size, they can be members and
+// array elements; unlike types of fixed VLEN, their code runs wherever VLEN is at least what the file is compiled for
+// (a target each for 128, 256 and 512: groups of 4, 2 and 1 registers). GCC 14 knows them too, but for some builtins
+// and with some faults, which docs/kernels.md lists: no vector is halved or joined with another, nor takes over 8
 // registers.
 #pragma once
 
@@ -27,11 +27,11 @@ inline constexpr size_t kFewRows = kTileRows / 2;
 inline constexpr size_t kSlabGroups = 4;
 inline constexpr int kTileVectors = 1;
 // Attention's tiles have up to so many rows, vectors, and sums: half of the registers, and operands.
-inline constexpr int kAttentionRows = NYBBLE_RVV_VLEN == 512 ? 6 : 4;
+inline constexpr int kAttentionRows = NYBBLE_RVV_VLEN >= 512 ? 6 : 4;
 inline constexpr int kAttentionVectors = NYBBLE_RVV_VLEN / 128;
 inline constexpr int kAttentionSums = kAttentionRows * kAttentionVectors;
 // Those of an int8 KV cache: one of its sums takes 1024 bits.
-inline constexpr int kWideRows = NYBBLE_RVV_VLEN == 512 ? 6 : NYBBLE_RVV_VLEN / 64;
+inline constexpr int kWideRows = NYBBLE_RVV_VLEN >= 512 ? 6 : NYBBLE_RVV_VLEN / 64;
 inline constexpr int kWideSums = kWideRows;
 
 template <typename T, size_t Count>
@@ -117,11 +117,41 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #else
     __asm__("vsetivli zero, 16, e32, m%3, ta, ma\n\tvfmacc.vv %0, %1, %2"
             : "+vr"(c.v)
-            : "vr"(a.v), "vr"(b.v), "i"(512 / NYBBLE_RVV_VLEN)
+            : "vr"(a.v), "vr"(b.v), "i"(NYBBLE_RVV_VLEN >= 512 ? 1 : 512 / NYBBLE_RVV_VLEN)
             : "vl", "vtype");
     return c;
 #endif
 }
+
+#if NYBBLE_RVV_VLEN >= 1024
+// A register full, of lanes that meet no other.
+#define NYBBLE_FLOAT_PAIRS
+struct FloatPair {
+    Vector<float, 32> v;
+};
+inline FloatPair broadcast_pair(float value) { return {value - Vector<float, 32>{}}; }
+inline FloatPair load_pair(const float* from) { return {load_as<Vector<float, 32>>(from)}; }
+inline FloatPair load_half_pair(const uint16_t* from) {
+    return {converted<Vector<float, 32>>(load_as<Vector<_Float16, 32>>(from))};
+}
+inline FloatPair load_bfloat_pair(const uint16_t* from) {
+    const auto wide = converted<Vector<uint32_t, 32>>(load_as<Vector<uint16_t, 32>>(from)) << 16;
+    return {load_as<Vector<float, 32>>(&wide)};
+}
+inline void store(float* to, FloatPair a) { std::memcpy(to, &a.v, sizeof a.v); }
+inline FloatPair multiply_add(FloatPair a, FloatPair b, FloatPair c) {
+#if defined(__clang__)
+    return {__builtin_elementwise_fma(a.v, b.v, c.v)};
+#else
+    __asm__("vsetvli zero, %3, e32, m1, ta, ma\n\tvfmacc.vv %0, %1, %2"
+            : "+vr"(c.v)
+            : "vr"(a.v), "vr"(b.v), "r"(32)
+            : "vl", "vtype");
+    return c;
+#endif
+}
+#endif
+
 // a where a > b, else b: a NaN in b passes through.
 inline Floats larger(Floats a, Floats b) { return {a.v > b.v ? a.v : b.v}; }
 inline Floats smaller(Floats a, Floats b) { return {a.v < b.v ? a.v : b.v}; }

@@ -1,9 +1,11 @@
+// SpacemiT's second matrix extension (K3's A100 cores; VLEN 1024). Row kernels are its own for attention's sake.
 #define NYBBLE_RVV ime2
-#define NYBBLE_RVV_VLEN 512
+#define NYBBLE_RVV_VLEN 1024
 #include "kernels/simd/rvv.hpp"
 
 #define NYBBLE_ISA ime2
 #include "kernels/spacemit/linear_ime2.hpp"
+#include "kernels/targets/rows.hpp"
 #include "measure/matrix_peak.hpp"
 
 namespace nybble::ime2 {

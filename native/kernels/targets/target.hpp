@@ -3,20 +3,13 @@
 
 #include "kernels/generic/linear_int8.hpp"
 #include "kernels/generic/linear_f32.hpp"
-#include "kernels/generic/quantise.hpp"
-#include "kernels/generic/rows.hpp"
-#include "kernels/generic/append.hpp"
-#include "kernels/generic/attention.hpp"
-#include "kernels/generic/logits.hpp"
-#include "kernels/generic/peaks.hpp"
+#include "kernels/targets/rows.hpp"
 
 namespace nybble::NYBBLE_ISA {
 
 extern const LinearKernel linear_w2_int8_panel32, linear_w4_int8_panel32, linear_w8_int8_panel32;
 extern const LinearKernel linear_w2_f32_panel32, linear_w4_f32_panel32, linear_w8_f32_panel32;
 extern const LinearKernel linear_f16_f32_panel32, linear_bf16_f32_panel32, linear_f32_f32_panel32;
-extern const RowKernels row_kernels;
-extern const PeakKernels peak_kernels;
 
 const LinearKernel linear_w2_int8_panel32 = {linear_int8<PackedCodes<2>>, linear_int8_scratch_bytes};
 const LinearKernel linear_w4_int8_panel32 = {linear_int8<PackedCodes<4>>, linear_int8_scratch_bytes};
@@ -27,21 +20,5 @@ const LinearKernel linear_w8_f32_panel32 = {linear_f32<WeightType::w8>, linear_f
 const LinearKernel linear_f16_f32_panel32 = {linear_f32<WeightType::f16>, linear_f32_scratch_bytes};
 const LinearKernel linear_bf16_f32_panel32 = {linear_f32<WeightType::bf16>, linear_f32_scratch_bytes};
 const LinearKernel linear_f32_f32_panel32 = {linear_f32<WeightType::f32>, linear_f32_scratch_bytes};
-
-const RowKernels row_kernels = {quantise,
-                                rms_norm,
-                                rotate,
-                                append,
-                                swiglu,
-                                attention,
-                                attend_to_chunk,
-                                merge_chunks,
-                                attention_scratch_bytes,
-                                attention_state_floats,
-                                highest_logit};
-
-const PeakKernels peak_kernels = {read_bytes, multiply_integers, multiply_floats,
-                                  size_t{kTileRows * kTileVectors * kPeakGroups} * 4 * kLaneCount,
-                                  size_t{kFloatRows * kTileVectors * kPeakGroups} * kLaneCount};
 
 }  // namespace nybble::NYBBLE_ISA
