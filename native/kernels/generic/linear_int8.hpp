@@ -88,9 +88,9 @@ template <typename Packed, bool Offsets>
 // A register tile: adds groups `group`.. to `end_group` of Rows rows of activations × Vectors × 16 channels, from lane
 // `lane` of the panel, to `sums`. `from` begins with the first of these groups.
 // All loops over rows, vectors and k groups are unrolled: the accumulators stay in registers.
-template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors, typename PanelCodes>
-[[gnu::always_inline]] inline void multiply_groups(const QuantisedRows& a, const PanelCodes& from, size_t lane,
-                                                   size_t row, size_t group, size_t end_group,
+template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors, typename PanelCodes, typename Fetching>
+[[gnu::always_inline]] inline void multiply_groups(const QuantisedRows& a, const PanelCodes& from, Fetching fetching,
+                                                   size_t lane, size_t row, size_t group, size_t end_group,
                                                    Floats (&sums)[Rows][Vectors]) {
     using Dot = BlockDot<Bits, !Offsets>;
     constexpr int groups = groups_between_widenings<Dot, Block>();
@@ -117,8 +117,11 @@ template <int Bits, bool Offsets, size_t Block, int Rows, int Vectors, typename 
                 for (int k = 0; k < groups; k += PanelCodes::parts, line += kPanelChannels * PanelCodes::lane_bytes) {
                     typename PanelCodes::Line lines[Vectors];
 #pragma GCC unroll 2
-                    for (int v = 0; v < Vectors; ++v)
-                        lines[v] = PanelCodes::line(line + v * kLaneCount * PanelCodes::lane_bytes);
+                    for (int v = 0; v < Vectors; ++v) {
+                        const uint8_t* from_line = line + v * kLaneCount * PanelCodes::lane_bytes;
+                        fetching.next(from_line);
+                        lines[v] = PanelCodes::line(from_line);
+                    }
 #pragma GCC unroll 8
                     for (int part = 0; part < PanelCodes::parts; ++part) {
                         Codes codes[Vectors];
@@ -172,37 +175,50 @@ template <int Rows, int Vectors>
     }
 }
 
-// A tile of all groups and the whole panel, from packed codes; what is done with its sums is left to the caller.
-template <typename Packed, bool Offsets, size_t Block, int Rows>
-inline void multiply_tile(const LinearArguments& arguments, const Packed& from, size_t channel, size_t row,
-                          Floats (&sums)[Rows][2]) {
+// A tile of all groups and the whole panel, from packed codes. The sums of several rows go to `kept` if they are not to
+// be finished.
+template <typename Packed, bool Offsets, size_t Block, int Rows, typename Fetching>
+inline void multiply_tile(const LinearArguments& arguments, const Packed& from, Fetching fetching, size_t channel,
+                          size_t row, float* kept) {
     if constexpr (Rows > 1) fetch_outputs(arguments, channel, 2, row, row + Rows);
+    Floats sums[Rows][2];
     clear(sums);
     const QuantisedRows& a = arguments.quantised;
-    multiply_groups<Packed::bits, Offsets, Block, Rows, 2>(a, from, 0, row, 0, a.groups, sums);
+    multiply_groups<Packed::bits, Offsets, Block, Rows, 2>(a, from, fetching, 0, row, 0, a.groups, sums);
+    if constexpr (Rows == 1) {
+        finish_row<Packed, Offsets>(arguments, from.panel(), channel, row, sums[0]);
+    } else if (kept != nullptr) {
+        store_sums(sums, kept);
+    } else {
+        alignas(64) float finished[Rows * kPanelChannels];
+        store_sums(sums, finished);
+        finish_rows<Packed, Offsets>(arguments, from.panel(), channel, row, Rows, finished);
+    }
 }
 
 // From packed codes as they come.
 template <typename Packed, bool Offsets, size_t Block>
-inline void multiply_packed(const LinearArguments& arguments, const PanelBlocks& panel, size_t channel, size_t begin,
-                            size_t end, uint8_t* scratch) {
-    constexpr int most = Packed::takes_one_row ? 1 : kPackedTileRows;
+inline void multiply_packed(const LinearArguments& arguments, size_t panel_index, size_t begin, size_t end,
+                            uint8_t* scratch) {
+    constexpr size_t most = Packed::takes_one_row ? 1 : kPackedTileRows, read_bytes = kLaneCount * Packed::lane_bytes;
+    const PanelBlocks panel(*arguments.weights, panel_index, arguments.quantised.block);
+    const size_t channel = panel_index * kPanelChannels, tiles = (end - begin + most - 1) / most;
     const Packed codes(panel);
-    const bool sorted = arguments.outliers != nullptr;
-    auto* kept = reinterpret_cast<float*>(scratch);
+    // A tile of one row is finished alone. Beside others there is none where tiles can have three.
+    const bool keeps = arguments.outliers != nullptr && most > 2 && end - begin > 1;
+    auto* sums = reinterpret_cast<float*>(scratch);
+    size_t tile = 0;
     for_each_row_tile<most>(begin, end, [&]<int Rows>(size_t row) {
-        Floats sums[Rows][2];
-        multiply_tile<Packed, Offsets, Block, Rows>(arguments, codes, channel, row, sums);
-        if (sorted) {
-            store_sums(sums, kept + (row - begin) * kPanelChannels);
-        } else if constexpr (Rows == 1) {
-            finish_row<Packed, Offsets>(arguments, panel, channel, row, sums[0]);
+        float* kept = keeps ? sums + (row - begin) * kPanelChannels : nullptr;
+        if (Rows == 1 || tiles == 1) {
+            const StreamFetching<read_bytes> fetching;
+            multiply_tile<Packed, Offsets, Block, Rows>(arguments, codes, fetching, channel, row, kept);
         } else {
-            store_sums(sums, kept);
-            finish_rows<Packed, Offsets>(arguments, panel, channel, row, Rows, kept);
+            const PanelFetching<read_bytes> fetching(*arguments.weights, panel_index, tile++, tiles);
+            multiply_tile<Packed, Offsets, Block, Rows>(arguments, codes, fetching, channel, row, kept);
         }
     });
-    if (sorted) finish_columns<Packed, Offsets>(arguments, panel, channel, begin, end - begin, kept);
+    if (keeps) finish_columns<Packed, Offsets>(arguments, panel, channel, begin, end - begin, sums);
 }
 
 // A tile of a slab: adds to what earlier slabs left in `kept`.
@@ -215,7 +231,8 @@ inline void multiply_slab_tile(const QuantisedRows& a, const SpreadCodes<Packed,
 #pragma GCC unroll 2
         for (int v = 0; v < Vectors; ++v) sums[r][v] = load(kept + r * kPanelChannels + v * kLaneCount);
     }
-    multiply_groups<Packed::bits, Offsets, Block, Rows, Vectors>(a, from, lane, row, group, end_group, sums);
+    multiply_groups<Packed::bits, Offsets, Block, Rows, Vectors>(a, from, NoFetching(), lane, row, group, end_group,
+                                                                 sums);
     store_sums(sums, kept);
 }
 
@@ -255,7 +272,7 @@ inline void multiply_panel(const LinearArguments& arguments, size_t panel_index,
     const PanelBlocks panel(*arguments.weights, panel_index, a.block);
     const size_t channel = panel_index * kPanelChannels;
     if (Packed::takes_one_row || end - begin <= kFewRows) {
-        multiply_packed<Packed, Offsets, Block>(arguments, panel, channel, begin, end, scratch);
+        multiply_packed<Packed, Offsets, Block>(arguments, panel_index, begin, end, scratch);
     } else if constexpr (kSlabGroups > 0 && !Packed::takes_one_row) {
         multiply_slabs<Packed, Offsets, Block>(arguments, panel, channel, begin, end, scratch);
     }

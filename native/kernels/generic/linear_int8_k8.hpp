@@ -23,11 +23,7 @@ class PackedLines : public PackedCodes<Bits> {
     template <int Rows>
     using Activations = RowsOf<Rows>;
 
-    static CodePair line(const uint8_t* from) {
-        prefetch(from + kPrefetchDistance);
-        prefetch(from + kPrefetchDistance + 64);
-        return load_code_pair(from);
-    }
+    static CodePair line(const uint8_t* from) { return load_code_pair(from); }
     static Codes part(CodePair line, int part) {
         return part_of<Bits>(part % 2 == 0 ? line.first : line.second, part / 2);
     }

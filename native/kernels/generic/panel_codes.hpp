@@ -7,9 +7,43 @@
 
 namespace nybble::NYBBLE_ISA {
 
-// Bytes from the line being multiplied to the line being fetched. From nearer than 8 KB a single row takes a tenth
-// longer.
+// Bytes at least from the line being multiplied to the line being fetched. From nearer than 8 KB a single row takes a
+// tenth longer.
 inline constexpr size_t kPrefetchDistance = 8192;
+
+// What is asked of memory while a tile reads a panel, ReadBytes at a time. A tile that reads it from memory: what comes
+// later in the stream.
+template <size_t ReadBytes>
+struct StreamFetching {
+    [[gnu::always_inline]] void next(const uint8_t* read) const {
+#pragma GCC unroll 2
+        for (size_t byte = 0; byte < ReadBytes; byte += kCacheLine) prefetch(read + kPrefetchDistance + byte);
+    }
+};
+
+// Each of several, which read it from a near cache: its share of the next panel.
+template <size_t ReadBytes>
+class PanelFetching {
+  public:
+    PanelFetching(const PackedMatrix& weights, size_t panel, size_t tile, size_t tiles)
+        : at_(weights.panel(panel + 1) + tile * (weights.panel_bytes() / tiles)) {
+        const size_t reads = weights.format().code_bytes() / ReadBytes * weights.blocks() * tiles;
+        step_ = (weights.panel_bytes() + reads - 1) / reads;
+    }
+    [[gnu::always_inline]] void next(const uint8_t*) {
+#pragma GCC unroll 2
+        for (size_t byte = 0; byte < ReadBytes; byte += kCacheLine) prefetch(at_ + byte);
+        at_ += step_;
+    }
+
+  private:
+    const uint8_t* at_;
+    size_t step_;
+};
+
+struct NoFetching {
+    void next(const uint8_t*) const {}
+};
 
 template <int Bits>
 inline Floats load_steps(const uint16_t* scales) {
@@ -47,10 +81,7 @@ class PackedCodes {
         Floats steps(size_t lane) const { return load_steps<Bits>(this->scales() + lane); }
         Floats offsets(size_t lane) const { return load_half(this->scales() + kPanelChannels + lane); }
     };
-    static Codes line(const uint8_t* from) {
-        prefetch(from + kPrefetchDistance);
-        return load_code_group(from);
-    }
+    static Codes line(const uint8_t* from) { return load_code_group(from); }
     static Codes part(Codes line, int part) { return part_of<Bits>(line, part); }
     // The weights that meet an outlier: of 16 channels from lane `lane` of the panel.
     template <bool Offsets>
@@ -120,7 +151,11 @@ class SpreadCodes {
         uint8_t* to = codes_ + block * block_bytes_;
         constexpr size_t line_bytes = kPanelChannels * Packed::lane_bytes;
         for (const uint8_t* end = packed + block_bytes_ * Packed::bits / 8; packed != end; packed += line_bytes) {
-            const auto x = Packed::line(packed), y = Packed::line(packed + line_bytes / 2);
+            const StreamFetching<line_bytes / 2> fetching;
+            fetching.next(packed);
+            const auto x = Packed::line(packed);
+            fetching.next(packed + line_bytes / 2);
+            const auto y = Packed::line(packed + line_bytes / 2);
 #pragma GCC unroll 8
             for (int part = 0; part < Packed::parts; ++part, to += kPanelChannels * lane_bytes) {
                 store_code_group(to, Packed::part(x, part));
