@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/half.hpp"
+#include "kernels/outlier_columns.hpp"
 #include "kernels/quantised_rows.hpp"
 #include "kernels/registry.hpp"
 
@@ -204,16 +205,24 @@ void check_linear(const LinearEntry& portable, const std::vector<Isa>& isas) {
         Guarded<uint8_t> memory(layout.matrix_bytes(n, k), 64);
         const PackedMatrix own = packed_as(entry.layout, weights, memory.data());
         const Rows activations(x.data(), k, quantised ? format.block : 32, entry.layout, rows, Isa::portable);
-        const LinearArguments arguments = {&own,
-                                           activations.rows,
-                                           {x.data(), k},
-                                           {output, n},
-                                           adds ? bias.data() : nullptr,
-                                           {adds ? residual.data() : nullptr, n}};
+        LinearArguments arguments = {&own,
+                                     activations.rows,
+                                     {x.data(), k},
+                                     {output, n},
+                                     adds ? bias.data() : nullptr,
+                                     {adds ? residual.data() : nullptr, n}};
         Guarded<uint8_t> scratch(entry.kernel->scratch_bytes(own) + 64, 64);
+        Guarded<uint8_t> sorted(outlier_columns_bytes(k, rows) + 64, 64);
         for (size_t panel = 0; panel < own.panels(); ++panel) {
             for (const auto& [begin, end] : {std::pair{size_t{0}, cut}, {cut, rows}}) {
                 if (begin == end) continue;
+                OutlierColumns columns{};
+                if (entry.activations == Activations::int8 && between(0, 1) == 1) {
+                    columns = sort_outliers(activations.rows, begin, end, sorted.data());
+                    arguments.outliers = &columns;
+                } else {
+                    arguments.outliers = nullptr;
+                }
                 entry.kernel->run(arguments, panel, begin, end, scratch.data());
                 expect_matrix_instructions(entry.isa, arguments, begin, end);
             }
