@@ -24,9 +24,14 @@ MARGIN = 5
 """Features on either side of a guarded view."""
 
 
+def share(count: int) -> int:
+    """``count``, or NYBBLE_TEST_SHARE percent of it, which is for emulated machines."""
+    return max(1, count * int(os.environ.get("NYBBLE_TEST_SHARE", "100")) // 100)
+
+
 def sweep(examples: int) -> settings:
-    """The same ``examples`` cases in every run. Emulated machines run NYBBLE_TEST_SHARE percent of them."""
-    examples = max(1, examples * int(os.environ.get("NYBBLE_TEST_SHARE", "100")) // 100)
+    """The same ``examples`` cases in every run, or the :func:`share` of them."""
+    examples = share(examples)
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
     return settings(max_examples=examples, derandomize=True, deadline=None, database=None, suppress_health_check=slow)
 

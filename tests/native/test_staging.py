@@ -19,7 +19,7 @@ import pytest
 from nybble import _native
 from nybble.quant.storage import StorageType
 
-from .programs import ISAS, OpProgram, Rung, alarm, bits, pack
+from .programs import ISAS, OpProgram, Rung, alarm, bits, pack, share
 from .test_linear_kernels import KERNELS, case_of
 
 K, N = 2048, 4100
@@ -197,7 +197,7 @@ def test_a_signal_ends_a_step_and_the_next_is_whole(library: str) -> None:
     codes, output = program.new(K, 32, layout=layout), program.new(N)
     program.native.quantise("quantise", x, codes)
     weights = pack(case.tensor, layout=layout)
-    for _ in range(2000):
+    for _ in range(share(2000)):
         program.native.linear("linear", codes, weights, kernel, output, None, None)
     program.outputs(output, N)
 
