@@ -119,7 +119,7 @@ class Attended:
 
     def weight_rounding(self) -> NDArray[np.float64]:
         """How far outputs may be off because weights times the scales of values are rounded to 32512 steps of the
-        largest in 64 positions: half a step for each code, in magnitude."""
+        largest in 256 positions: half a step for each code, in magnitude."""
         length, dim = len(self.query), self.head_dim
         query = self.query.astype(np.float64).reshape(length, self.kv_heads, -1, dim)
         key, value = (self.stored(rows).reshape(length, self.kv_heads, dim) for rows in (self.key, self.value))
@@ -129,11 +129,11 @@ class Attended:
         weights /= weights.sum(axis=-1, keepdims=True)
         scales = np.abs(value).max(axis=-1).T[:, None] / 127
         total = np.zeros_like(query)
-        for begin in range(0, length, 64):
-            block = slice(begin, begin + 64)
-            step = (weights[..., block] * scales[..., block]).max(axis=-1, keepdims=True) / 32512
-            largest = np.where(scales[..., block] == 0, 1, scales[..., block])
-            codes_sum = (np.abs(value[block]).transpose(1, 2, 0) / largest).sum(axis=-1)[:, None]
+        for begin in range(0, length, 256):
+            chunk = slice(begin, begin + 256)
+            step = (weights[..., chunk] * scales[..., chunk]).max(axis=-1, keepdims=True) / 32512
+            largest = np.where(scales[..., chunk] == 0, 1, scales[..., chunk])
+            codes_sum = (np.abs(value[chunk]).transpose(1, 2, 0) / largest).sum(axis=-1)[:, None]
             total += 0.51 * step * codes_sum
         return total.reshape(self.query.shape)
 

@@ -12,15 +12,13 @@
 
 namespace nybble::NYBBLE_ISA {
 
-inline constexpr size_t kChunkBlocks = kChunkPositions / kBlockPositions;
-
 struct AttentionScratch {
     float* queries;         // [row][feature], times the scale
     float* numbers;         // keys, then values, of a block in fp32
     float* weights;         // [row][position of the chunk]: scores, then their softmax
     float* states;          // of all chunks so far, and of the next
     WideRow* wide_queries;  // [row], of an int8 cache, and their codes
-    WideRow* wide_weights;  // [row][block], times the scales of the values
+    WideRow* wide_weights;  // [row], times the scales of the values
     uint8_t* query_codes;   // [row][feature], 2 bytes each
     uint8_t* weight_codes;  // [row][position of the chunk]
 
@@ -31,13 +29,13 @@ struct AttentionScratch {
           states(weights + rows * kChunkPositions),
           wide_queries(reinterpret_cast<WideRow*>(states + 2 * attention_state_floats(width, rows))),
           wide_weights(wide_queries + rows),
-          query_codes(reinterpret_cast<uint8_t*>(wide_weights + rows * kChunkBlocks)),
+          query_codes(reinterpret_cast<uint8_t*>(wide_weights + rows)),
           weight_codes(query_codes + rows * 2 * width) {}
 };
 
 inline size_t attention_scratch_bytes(size_t width, size_t rows) {
     const size_t floats = rows * width + kBlockPositions * width + rows * kChunkPositions;
-    const size_t wide = rows * ((1 + kChunkBlocks) * sizeof(WideRow) + 2 * width + 2 * kChunkPositions);
+    const size_t wide = rows * (2 * sizeof(WideRow) + 2 * width + 2 * kChunkPositions);
     return (floats + 2 * attention_state_floats(width, rows)) * sizeof(float) + wide;
 }
 
@@ -82,16 +80,13 @@ class AttendedChunk {
     void attend_to_codes() const {
         const size_t blocks = (positions_ + kBlockPositions - 1) / kBlockPositions;
         for (size_t block = 0; block < blocks; ++block) {
-            score_codes(block, block + 1 < blocks ? keys<uint8_t>(block + 1) : values<uint8_t>(0));
+            score_codes(block);
         }
         for (size_t row = first_; row < rows_; ++row) {
             soften(row);
-            for (size_t block = 0; block < blocks; ++block) round_weights(row, block);
+            round_weights(row, blocks);
         }
-        std::memset(state_.outputs + first_ * width_, 0, (rows_ - first_) * width_ * sizeof(float));
-        for (size_t block = 0; block < blocks; ++block) {
-            weigh_codes(block, block + 1 < blocks ? values<uint8_t>(block + 1) : keys<uint8_t>(block + 1));
-        }
+        weigh_codes();
     }
 
   private:
@@ -181,8 +176,9 @@ class AttendedChunk {
         return reinterpret_cast<const float*>(codes + a_.block.scales_offset());
     }
 
-    void score_codes(size_t block, const uint8_t* ahead) const {
-        const uint8_t* codes = keys<uint8_t>(block);
+    // Fetches the block's values meanwhile.
+    void score_codes(size_t block) const {
+        const uint8_t *codes = keys<uint8_t>(block), *ahead = values<uint8_t>(block);
         for_each_row_tile<kWideRows>(first_row_of_block(block), rows_, [&]<int Rows>(size_t row) {
             const size_t vectors = (visible(row + Rows - 1, block) + kLaneCount - 1) / kLaneCount;
             for_each_row_tile<kVectorsOfWideTile<Rows>>(0, vectors, [&]<int Vectors>(size_t vector) {
@@ -195,32 +191,35 @@ class AttendedChunk {
         });
     }
 
-    // Weights of a block, times the scales of the values they weigh, become codes.
-    void round_weights(size_t row, size_t block) const {
-        const float* weights = scratch_.weights + row * kChunkPositions + block * kBlockPositions;
-        const float* scales = scales_behind(values<uint8_t>(block));
-        const size_t begin = begin_ + block * kBlockPositions, end = a_.first_position + row / a_.group + 1;
-        const size_t visible = end <= begin ? 0 : visible_positions(a_, row, begin, kBlockPositions);
-        float scaled[kBlockPositions];
-        for (size_t i = 0; i < kBlockPositions; i += kLaneCount) {
-            // What lies where nothing is visible may be anything.
-            const size_t count = visible <= i ? 0 : visible - i < kLaneCount ? visible - i : kLaneCount;
-            store(scaled + i, first_or(multiply(load(weights + i), load(scales + i)), count, 0.0f));
+    // Weights, times the scales of the values they weigh, become codes.
+    void round_weights(size_t row, size_t blocks) const {
+        const float* weights = scratch_.weights + row * kChunkPositions;
+        const size_t visible = visible_positions(a_, row, begin_, kChunkPositions);
+        float scaled[kChunkPositions];
+        for (size_t block = 0; block < blocks; ++block) {
+            const float* scales = scales_behind(values<uint8_t>(block));
+            for (size_t i = 0; i < kBlockPositions; i += kLaneCount) {
+                // What lies where nothing is visible may be anything.
+                const size_t at = block * kBlockPositions + i, left = visible <= at ? 0 : visible - at;
+                const Floats products = multiply(load(weights + at), load(scales + i));
+                store(scaled + at, left >= kLaneCount ? products : first_or(products, left, 0.0f));
+            }
         }
-        uint8_t* codes = scratch_.weight_codes + (row * kChunkPositions + block * kBlockPositions) * 2;
-        scratch_.wide_weights[row * kChunkBlocks + block] = round_wide(scaled, kBlockPositions, codes);
+        uint8_t* codes = scratch_.weight_codes + row * 2 * kChunkPositions;
+        scratch_.wide_weights[row] = round_wide(scaled, blocks * kBlockPositions, codes);
     }
 
-    void weigh_codes(size_t block, const uint8_t* ahead) const {
-        const uint8_t* codes = values<uint8_t>(block);
-        for_each_row_tile<kWideRows>(first_row_of_block(block), rows_, [&]<int Rows>(size_t row) {
-            const size_t positions = visible(row + Rows - 1, block);
+    // Fetches the next chunk's keys meanwhile.
+    void weigh_codes() const {
+        const uint8_t* ahead = keys<uint8_t>(kChunkPositions / kBlockPositions);
+        for_each_row_tile<kWideRows>(first_, rows_, [&]<int Rows>(size_t row) {
+            const size_t positions = visible_positions(a_, row + Rows - 1, begin_, kChunkPositions);
             for_each_row_tile<kVectorsOfWideTile<Rows>>(0, width_ / kLaneCount, [&]<int Vectors>(size_t vector) {
                 const size_t at = vector * kLaneCount;
-                weigh_codes_tile<Rows, Vectors>(
-                    scratch_.weight_codes + (row * kChunkPositions + block * kBlockPositions) * 2,
-                    scratch_.wide_weights + row * kChunkBlocks + block, codes + 4 * at, ahead + 4 * at, width_,
-                    positions, state_.outputs + row * width_ + at);
+                weigh_codes_tile<Rows, Vectors>(scratch_.weight_codes + row * 2 * kChunkPositions,
+                                                scratch_.wide_weights + row, values<uint8_t>(0) + 4 * at,
+                                                ahead + 4 * at, a_.block_stride, width_, positions,
+                                                state_.outputs + row * width_ + at);
             });
         });
     }

@@ -39,11 +39,15 @@ template <int Rows, int Vectors>
 inline void score_codes_tile(const uint8_t* queries, const WideRow* rows, size_t width, const uint8_t* keys,
                              const uint8_t* ahead, const float* key_scales, float* scores) {
     WideDot sums[Rows][Vectors];
+#pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
-        for (WideDot& dot : sums[r]) dot.start(rows[r].start);
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) sums[r][v].start(rows[r].start);
     }
     sum_codes<Rows, Vectors>(sums, queries, 2 * width, keys, ahead, 4 * kBlockPositions, width / 4);
+#pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) {
             const size_t at = static_cast<size_t>(v) * kLaneCount;
             const Floats products = multiply(to_floats(sums[r][v].total()), broadcast(rows[r].scale));
@@ -52,21 +56,32 @@ inline void score_codes_tile(const uint8_t* queries, const WideRow* rows, size_t
     }
 }
 
-// `weights` are of rows 2 · kChunkPositions bytes apart, `rows` of kChunkPositions / kBlockPositions.
+// `weights` are of rows 2 · kChunkPositions bytes apart, `values` those of a chunk's first block. The sums of a whole
+// chunk are within int32.
+static_assert(127 * 256 * 127 * kChunkPositions < size_t{1} << 31);
 template <int Rows, int Vectors>
 inline void weigh_codes_tile(const uint8_t* weights, const WideRow* rows, const uint8_t* values, const uint8_t* ahead,
-                             size_t width, size_t positions, float* outputs) {
-    constexpr size_t kBlocks = kChunkPositions / kBlockPositions;
+                             size_t block_stride, size_t width, size_t positions, float* outputs) {
     WideDot sums[Rows][Vectors];
+#pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
-        for (WideDot& dot : sums[r]) dot.start(rows[static_cast<size_t>(r) * kBlocks].start);
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) sums[r][v].start(rows[r].start);
     }
-    sum_codes<Rows, Vectors>(sums, weights, 2 * kChunkPositions, values, ahead, 4 * width, (positions + 3) / 4);
+    for (size_t begin = 0; begin < positions; begin += kBlockPositions) {
+        const size_t count = positions - begin < kBlockPositions ? positions - begin : kBlockPositions;
+        sum_codes<Rows, Vectors>(sums, weights + 2 * begin, 2 * kChunkPositions, values, ahead, 4 * width,
+                                 (count + 3) / 4);
+        values += block_stride;
+        ahead += block_stride;
+    }
+#pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
-        const Floats scale = broadcast(rows[static_cast<size_t>(r) * kBlocks].scale);
+        const Floats scale = broadcast(rows[r].scale);
+#pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) {
             float* output = outputs + static_cast<size_t>(r) * width + static_cast<size_t>(v) * kLaneCount;
-            store(output, multiply_add(to_floats(sums[r][v].total()), scale, load(output)));
+            store(output, multiply(to_floats(sums[r][v].total()), scale));
         }
     }
 }
