@@ -48,6 +48,16 @@ def test_older_compilers_are_refused(tmp_path: Path) -> None:
     assert "g++ is GNU 13." in said
 
 
+def test_older_clang_is_refused(tmp_path: Path) -> None:
+    compiler = tmp_path / "clang++"
+    macros = {"__clang__": 1, "__clang_major__": 17, "__clang_minor__": 0, "__clang_patchlevel__": 6}
+    defined = " ".join(f"-D{name}={value}" for name, value in macros.items())
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} {defined} "$@"\n')
+    compiler.chmod(0o755)
+    said = configure(tmp_path, f"-DCMAKE_CXX_COMPILER={compiler}", gcc=14)
+    assert "clang++ is Clang 17.0.6: install" in said
+
+
 def test_gcc_14_is_taken(tmp_path: Path) -> None:
     """Whatever else is there of what a build needs."""
     assert "newer, and" not in configure(tmp_path, "-DCMAKE_CXX_COMPILER=g++", gcc=14)
