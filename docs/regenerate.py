@@ -94,7 +94,8 @@ def speed(pattern: str) -> str:
     """What `nybble bench` saved in files of that pattern, a table for each kind of machine."""
     parts = []
     for folder in result_folders():
-        files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(pattern))]
+        paths = [path for path in sorted(folder.glob(pattern)) if not path.name.startswith("linear_")]
+        files = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
         if not files:
             continue
         others = list(dict.fromkeys(row["engine"] for rows in files for row in rows if not is_ours(row)))
@@ -114,6 +115,27 @@ def speed(pattern: str) -> str:
         processes = " or ".join(str(count) for count in sorted({rows[0]["processes"] for rows in files}))
         about = f"{folder.name} ({files[0][0]['cpu']}); medians of {processes} fresh processes each, interleaved."
         parts.append("\n".join((*lines, "", about)))
+    return "\n\n".join(parts)
+
+
+def linears() -> str:
+    """One linear on int8 activations and one thread, in each format that was measured, and from one row to many."""
+    parts = []
+    for folder in result_folders():
+        found: dict[str, dict[str, str]] = {}
+        for path in sorted(folder.glob("linear_*.json")):
+            for row in json.loads(path.read_text(encoding="utf-8")):
+                if "_int8_" in row["engine"] and row["threads"] == 1:
+                    cell = f"{row['gigaoperations_per_second']:.0f} GOP/s, {share_of_ceiling(row)}"
+                    found.setdefault(row["model"].removeprefix("linear "), {})[row["test"]] = cell
+                    about = f"{folder.name} ({row['cpu']}); medians of {row['processes']} fresh processes."
+        if found:
+            tests = list(dict.fromkeys(test for cells in found.values() for test in cells))
+            lines = [f"| K x N | {' | '.join(tests)} |", f"|---|{'--:|' * len(tests)}"]
+            lines += [
+                f"| {name} | {' | '.join(cells.get(test, '') for test in tests)} |" for name, cells in found.items()
+            ]
+            parts.append("\n".join((*lines, "", about)))
     return "\n\n".join(parts)
 
 
@@ -363,6 +385,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": command_help,
     "smollm2": smollm2_results,
     "speed of the default model": lambda: speed("smollm2_against_*.json"),
+    "speed of linears": linears,
     "speed of shapes": lambda: speed("*_w?_block*.json"),
     "speed behind a context": lambda: speed("*_depth.json"),
     "speed of several sequences": lambda: speed("*_batch.json"),
