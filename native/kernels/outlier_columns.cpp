@@ -21,10 +21,10 @@ size_t outlier_columns_bytes(size_t features, size_t rows) {
 }
 
 OutlierColumns sort_outliers(const QuantisedRows& rows, size_t begin, size_t end, uint8_t* memory) {
-    const size_t width = rows.groups * kActivationGroup;
+    const size_t width = rows.groups * kActivationGroup, most = most_outliers(width, end - begin);
     auto* entries = reinterpret_cast<OutlierColumn::Entry*>(memory);
-    auto* columns = reinterpret_cast<OutlierColumn*>(entries + most_outliers(width, end - begin));
-    auto* places = reinterpret_cast<uint32_t*>(columns + std::min(most_outliers(width, end - begin), width));
+    auto* columns = reinterpret_cast<OutlierColumn*>(entries + most);
+    auto* places = reinterpret_cast<uint32_t*>(columns + std::min(most, width));
     const auto for_each = [&](const auto& function) {
         for (size_t row = begin; row < end; ++row) {
             const Outlier* outlier = rows.outliers_of(row);

@@ -39,12 +39,6 @@ struct TileWords<FloatPair> {
     static FloatPair load(const BFloat* from) { return load_bfloat_pair(&from->bits); }
     static FloatPair broadcast(float value) { return broadcast_pair(value); }
 };
-template <int Rows, int Vectors>
-inline void clear(FloatPair (&values)[Rows][Vectors]) {
-    for (auto& row : values) {
-        for (FloatPair& value : row) value = broadcast_pair(0.0f);
-    }
-}
 inline constexpr bool kHasPairs = true;
 #else
 using FloatPair = Floats;

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "kernels/generic/activation_rows.hpp"
 #include "kernels/generic/panel_codes.hpp"

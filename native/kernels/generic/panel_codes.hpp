@@ -7,8 +7,8 @@
 
 namespace nybble::NYBBLE_ISA {
 
-// Bytes at least from the line being multiplied to the line being fetched. From nearer than 8 KB a single row takes a
-// tenth longer.
+// Bytes from the line being multiplied to the line being fetched. From nearer than 8 KB a single row takes a tenth
+// longer.
 inline constexpr size_t kPrefetchDistance = 8192;
 
 // What is asked of memory while a tile reads a panel, ReadBytes at a time. A tile that reads it from memory: what comes

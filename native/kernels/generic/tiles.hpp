@@ -30,12 +30,12 @@ inline void for_each_row_tile(size_t begin, size_t end, const Function& function
     }
 }
 
-template <int Rows, int Vectors>
-inline void clear(Floats (&values)[Rows][Vectors]) {
+template <typename Vector, int Rows, int Vectors>
+inline void clear(Vector (&values)[Rows][Vectors]) {
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) values[r][v] = broadcast(0.0f);
+        for (int v = 0; v < Vectors; ++v) values[r][v] = Vector{};
     }
 }
 

@@ -111,17 +111,20 @@ inline Floats multiply(Floats a, Floats b) {
 }
 inline Floats divide(Floats a, Floats b) { return {a.v / b.v}; }
 // a·b + c with one rounding. GCC has it of vectors only where it recognises a loop over their lanes.
-inline Floats multiply_add(Floats a, Floats b, Floats c) {
+template <size_t Count>
+inline Vector<float, Count> fused(Vector<float, Count> a, Vector<float, Count> b, Vector<float, Count> c) {
 #if defined(__clang__)
-    return {__builtin_elementwise_fma(a.v, b.v, c.v)};
+    return __builtin_elementwise_fma(a, b, c);
 #else
-    __asm__("vsetivli zero, 16, e32, m%3, ta, ma\n\tvfmacc.vv %0, %1, %2"
-            : "+vr"(c.v)
-            : "vr"(a.v), "vr"(b.v), "i"(NYBBLE_RVV_VLEN >= 512 ? 1 : 512 / NYBBLE_RVV_VLEN)
+    constexpr size_t lanes_of_register = NYBBLE_RVV_VLEN / 32;
+    __asm__("vset%i3vli zero, %3, e32, m%4, ta, ma\n\tvfmacc.vv %0, %1, %2"
+            : "+vr"(c)
+            : "vr"(a), "vr"(b), "rK"(Count), "i"(Count > lanes_of_register ? Count / lanes_of_register : 1)
             : "vl", "vtype");
     return c;
 #endif
 }
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return {fused<16>(a.v, b.v, c.v)}; }
 
 #if NYBBLE_RVV_VLEN >= 1024
 // A register full, of lanes that meet no other.
@@ -139,17 +142,7 @@ inline FloatPair load_bfloat_pair(const uint16_t* from) {
     return {load_as<Vector<float, 32>>(&wide)};
 }
 inline void store(float* to, FloatPair a) { std::memcpy(to, &a.v, sizeof a.v); }
-inline FloatPair multiply_add(FloatPair a, FloatPair b, FloatPair c) {
-#if defined(__clang__)
-    return {__builtin_elementwise_fma(a.v, b.v, c.v)};
-#else
-    __asm__("vsetvli zero, %3, e32, m1, ta, ma\n\tvfmacc.vv %0, %1, %2"
-            : "+vr"(c.v)
-            : "vr"(a.v), "vr"(b.v), "r"(32)
-            : "vl", "vtype");
-    return c;
-#endif
-}
+inline FloatPair multiply_add(FloatPair a, FloatPair b, FloatPair c) { return {fused<32>(a.v, b.v, c.v)}; }
 #endif
 
 // a where a > b, else b: a NaN in b passes through.
